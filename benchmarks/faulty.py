@@ -5,9 +5,9 @@ import torch
 import triton
 import triton.language as tl
 
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.params import Choice, PowerOfTwo
-from search_spaces.records import Workload
+from search_spaces.records import TensorSpec, Workload
 from search_spaces.space import SearchSpace
 
 FAULTS = ("none", "hangs", "aborts", "illegal", "spills", "wrong", "nan", "raises")

@@ -23,7 +23,7 @@ from results_db.stored_records import (
     TaskKey,
     TrialRecord,
 )
-from search_spaces.records import Config, Device, Status, Toolchain, Workload, digest
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 from workers.job_records import Calibration
 
 _MEASURED = (
@@ -97,6 +97,11 @@ def device_values(device: Device) -> dict[str, Any]:
 
 def toolchain_values(toolchain: Toolchain) -> dict[str, Any]:
     return {"key": toolchain.key, "build_key": toolchain.build_key, **asdict(toolchain)}
+
+
+def workload_of(dims: Mapping[str, Value], key: str) -> Workload:
+    """A stored workload: the dims, which are sorted, in the order of its readable form."""
+    return Workload.from_mapping(dims).in_order(word.partition("=")[0] for word in key.split())
 
 
 def workload_values(workload: Workload) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def task_info(row: models.Task) -> TaskInfo:
         launch_hash=row.kernel.launch_hash,
         check_hash=row.kernel.check_hash,
         space_hash=row.kernel.space_hash,
-        workload=Workload.from_mapping(row.workload.dims),
+        workload=workload_of(row.workload.dims, row.workload.key),
         device=_device(row.device),
         toolchain=_toolchain(row.toolchain),
         protocol=row.protocol,

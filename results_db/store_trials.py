@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
+from results_db import convert
 from results_db.models import (
     Device,
     Kernel,
@@ -38,7 +39,7 @@ class TrialStore(Transactions):
 
         def find(connection: Connection) -> list[FoundTrial]:
             rows = connection.execute(_matching(which)).all()
-            matching = [row for row in rows if _fits(Workload.from_mapping(row.dims), which)]
+            matching = [row for row in rows if _fits(convert.workload_of(row.dims, row.key), which)]
             related = _find_related(connection, {row.attempt_id for row in matching})
             copies = [
                 row
@@ -79,6 +80,7 @@ _FOUND: Any = (
         Kernel.name.label("kernel"),
         Device.name.label("device"),
         WorkloadRow.dims,
+        WorkloadRow.key,
     )
     .join(Task, Trial.task_id == Task.id)
     .join(Kernel, Task.kernel_id == Kernel.id)
@@ -159,7 +161,7 @@ def _record(row: Any) -> FoundTrial:
         run_id=row.run_id,
         task_id=row.task_id,
         kernel=row.kernel,
-        workload=Workload.from_mapping(row.dims),
+        workload=convert.workload_of(row.dims, row.key),
         device=row.device,
         config=row.config,
         status=Status(row.status),

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_goals import rows as goal_rows
 from roofline_picture import Point, picture
@@ -34,6 +35,15 @@ GPU = offline("cuda:90")
 CPU = Device("cpu", "", "cpu:x86-64-avx512", sm_count=16, memory_bytes=64 << 30)
 #: The H200's calibration in benchmarks/results/h200/families_rows.json.
 COPY_BYTES_PER_US = 4_303_264.0
+#: Names that results of before November 2026 have.
+FORMER_NAMES = {
+    "nearest_centre": "nearest_center",
+    "centres": "centers",
+    "quantise": "quantize",
+    "dequantise": "dequantize",
+    "quantised": "quantized",
+    "standardise": "standardize",
+}
 HEAD = """# Kernel library
 
 The built-in kernels: what they compute, the workloads that a campaign tunes if it names none, and
@@ -100,10 +110,18 @@ def main() -> int:
 
 
 # -- results ---------------------------------------------------------------------------------------
+def _read_results(path: Path) -> Any:
+    """The results of a campaign, with the present names of kernels and dims."""
+    text = path.read_text()
+    for former, name in FORMER_NAMES.items():
+        text = text.replace(f'"{former}"', f'"{name}"')
+    return json.loads(text)
+
+
 def figures(kernels: Iterable[Kernel]) -> Iterator[Figures]:
     """The results of these kernels, oldest first."""
     known = {kernel.name: kernel for kernel in kernels}
-    read = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*/*families*.json")]
+    read = [(path, _read_results(path)) for path in RESULTS.glob("*/*families*.json")]
     for path, document in sorted(read, key=_order):
         for task in document["tasks"]:
             if task["kernel"] in known and task.get("median_us"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Status, Toolchain, Workload
+from search_spaces.records import Config, Device, Status, TensorSpec, Toolchain, Workload
 from search_spaces.registry import available, load, spec_of
 from search_spaces.space import SearchSpace
 from tuner.import_names import lazy_names

@@ -14,10 +14,21 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from search_spaces.dims import Dims, tolerance_of
 from search_spaces.errors import KernelError
-from search_spaces.records import Config, Device, Workload, digest
+from search_spaces.records import Config, Device, TensorSpec, Value, Workload, digest
+from search_spaces.tensors import (
+    Tensors,
+    compiled,
+    draw_tensor,
+    empty_tensors,
+    generator,
+    named,
+    widen,
+)
 from tuner.runtime.identity import Closure, IdentityError, closure_of, stamp
 
 if TYPE_CHECKING:
@@ -25,17 +36,13 @@ if TYPE_CHECKING:
 
     from search_spaces.space import SearchSpace
 
-    Tensors: TypeAlias = Mapping[str, torch.Tensor]
-
 LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
 CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload")
 #: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
-    {"workloads", "check_workload", "space", "default_config", "cost", "spec"}
+    {"workloads", "check_workload", "dims", "space", "default_config", "cost", "flops", "spec"}
     | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
 )
-#: Members of a workload that only format it.
-_SHOWN = frozenset({"key"})
 
 _known: dict[tuple[int, tuple[str, ...]], tuple[Callable[[], object], Closure]] = {}
 
@@ -52,6 +59,15 @@ class Tolerance:
 
 #: The tolerance of outputs that are copied or are places: any difference is an error.
 EXACT = Tolerance(1e-12, 1e-12)
+#: Relative errors of results that are rounded to a dtype after sums in float32; 0 for others.
+ROUNDING = {
+    "float64": 1e-12,
+    "float32": 1e-5,
+    "float16": 1e-3,
+    "bfloat16": 4e-3,
+    "float8_e4m3fn": 4e-2,
+    "float8_e5m2": 8e-2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +78,6 @@ class Cost:
     flops: float
     #: Bytes read from and written to device memory.
     bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Shape and dtype of an input, output or scratch buffer."""
-
-    #: Sizes, outermost first.
-    shape: tuple[int, ...]
-    #: torch's name of the dtype, such as `float32`.
-    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,9 @@ class Launch:
 class Kernel(ABC):
     """One tunable operation. Subclasses are stateless; every method is a pure function.
 
+    A subclass declares `name`, `dims`, `inputs`, `eager` (or `reference`), `space` and `launches`
+    (or `cpu_callable`); what follows from these is derived, and may be overridden.
+
     Life of a task: `check_workload` -> `space` -> (builder) `launches` on meta tensors or
     `compile_cpu` -> (runner) `make_inputs`, `run`, `reference`, `tolerance` -> `cost` in reports.
     """
@@ -102,55 +111,96 @@ class Kernel(ABC):
     name: ClassVar[str]
     #: kinds of backend that can run it: ("cuda", "hip") for Triton, ("cpu",) for Inductor's C++.
     kinds: ClassVar[tuple[str, ...]] = ("cuda", "hip")
+    #: What dims a workload has. A kernel that declares none checks its workloads itself.
+    dims: ClassVar[Dims] = Dims()
+    #: Dims that make any workload odd-shaped, and small enough for Triton's interpreter.
+    small: ClassVar[Mapping[str, Value]] = {}
+    #: The inputs that `eager` takes, in order; empty: all of them.
+    arguments: ClassVar[tuple[str, ...]] = ()
+    #: The name of the output, or of several in the order in which `eager` returns them.
+    output: ClassVar[str | tuple[str, ...]] = "out"
+    #: How much larger the error of one element may be than the relative error of an output: the
+    #: default is for errors that are roughly normal.
+    elementwise: ClassVar[float] = 8.0
     #: where to import it from in another process: a registered name, `module:object` or
     #: `path.py:object`. The registry fills it in.
     spec: str = ""
 
     # -- the problem ---------------------------------------------------------------------------
-    @abstractmethod
     def workloads(self) -> Sequence[Workload]:
         """The workloads tuned when a campaign names none."""
+        return ()
 
-    @abstractmethod
     def check_workload(self, workload: Workload) -> None:
         """Raise `WorkloadError`, with the reason and the remedy, when it cannot be taken."""
+        if self.dims:
+            self.dims.check(self.name, workload)
 
     def small_workload(self, workload: Workload) -> Workload:
         """An odd-shaped workload of the same dtypes, small enough for Triton's interpreter."""
-        return workload
+        return workload.with_dims(**self.small)
 
-    @abstractmethod
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        """Shapes, dtypes and values of the inputs, unless `make_inputs` makes them."""
+        raise NotImplementedError(f"{type(self).__name__} declares no inputs()")
+
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         """Random inputs from `seed`, never zeros, on `device` (`cuda`, `cpu`, `meta`)."""
+        source = generator(seed, device)
+        return {
+            name: draw_tensor(spec, source, device) for name, spec in self.inputs(workload).items()
+        }
 
-    @abstractmethod
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        """What a variant writes; the harness allocates, poisons and guards these buffers."""
+        """What a variant writes; the harness allocates, poisons and guards these buffers.
+
+        By default what `eager` or `reference` returns for inputs on `meta`; floating point has the
+        dtype of the first such input.
+        """
+        return _derive_outputs(self, workload)
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         """Work space of a variant (split-K partial sums); contents are undefined on entry."""
         return {}
 
-    @abstractmethod
+    def eager(self, workload: Workload) -> Callable[..., Any]:
+        """What torch's users write: a function of the tensors that `arguments` names."""
+        raise NotImplementedError(f"{type(self).__name__} declares neither eager() nor reference()")
+
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         """The outputs in float64 (or float32 for very large problems), by plain torch."""
+        return named(self.output, self.eager(workload), *self.arguments)(widen(inputs))
 
-    @abstractmethod
     def tolerance(self, workload: Workload) -> Tolerance:
-        """The largest error of an admissible variant."""
+        """The largest error of an admissible variant; by default that of rounding the outputs."""
+        usual = max(ROUNDING.get(spec.dtype, 0.0) for spec in self.outputs(workload).values())
+        relative = tolerance_of(workload, usual)
+        return Tolerance(relative, self.elementwise * relative)
 
-    @abstractmethod
+    def flops(self, workload: Workload) -> float:
+        """The least arithmetic operations of the problem."""
+        return 0.0
+
     def cost(self, workload: Workload) -> Cost:
-        """The least flops and bytes of the problem."""
+        """The least work of the problem; by default `flops`, and inputs and outputs moved once."""
+        inputs = self.make_inputs(workload, 0, "meta")
+        outputs = empty_tensors(self.outputs(workload), "meta")
+        tensors = [*inputs.values(), *outputs.values()]
+        return Cost(
+            self.flops(workload), float(sum(item.numel() * item.element_size() for item in tensors))
+        )
 
     # -- the variants --------------------------------------------------------------------------
     @abstractmethod
     def space(self, workload: Workload) -> SearchSpace:
         """Parameters and constraints; `space.bind(workload, device)` makes it searchable."""
 
-    @abstractmethod
     def default_config(self, workload: Workload, device: Device) -> Config:
-        """The config that users run without tuning; a point of the space."""
+        """The config that users run without tuning; a point of the space.
+
+        By default the first value of every parameter.
+        """
+        return self.space(workload).bind(workload, device).complete({})
 
     def listed_configs(self, workload: Workload, device: Device) -> Sequence[Config]:
         """Configs that users choose from today, by measuring them, such as an autotuner's; the
@@ -171,9 +221,21 @@ class Kernel(ABC):
         """Threads a CPU variant runs on."""
         return 1
 
-    @abstractmethod
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        """What users would run besides `eager`, by name: functions of the same tensors."""
+        return {}
+
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        """What a user would run instead, by name (`eager`, `vendor`): inputs -> outputs."""
+        """What a user would run instead, by name (`eager`, `vendor`): inputs -> outputs.
+
+        By default `eager`, where it is declared, the same under `torch.compile`, and alternatives.
+        """
+        found: dict[str, Callable[..., Any]] = {}
+        if type(self).eager is not Kernel.eager:
+            fn = self.eager(workload)
+            found = {"eager": fn, "compile": compiled(fn)}
+        found |= self.alternatives(workload)
+        return {name: named(self.output, fn, *self.arguments) for name, fn in found.items()}
 
     # -- identity ------------------------------------------------------------------------------
     def launch_hash(self) -> str:
@@ -202,9 +264,8 @@ def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
     key = id(kernel), methods
     known = _known.get(key)
     if known is None or known[0]() is not kernel:
-        ignored = {Kernel: _IGNORED, Workload: _SHOWN}
         try:
-            found = closure_of(kernel, methods, given=(Workload,), ignored=ignored)
+            found = closure_of(kernel, methods, ignored={Kernel: _IGNORED})
         except IdentityError as error:
             raise KernelError(f"kernel {kernel.name}: {error}", error.hint) from error
         known = _known[key] = weakref.ref(kernel), found
@@ -213,3 +274,17 @@ def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
     if stamps == found.files:
         return found
     return replace(found, digest=digest([found.digest, sorted(stamps.items())]), kernels=())
+
+
+@lru_cache(maxsize=256)
+def _derive_outputs(kernel: Kernel, workload: Workload) -> Mapping[str, TensorSpec]:
+    """The outputs as `reference` gives them for inputs on `meta`."""
+    import torch  # what is on `meta` is torch's own then
+
+    inputs = kernel.make_inputs(workload, 0, "meta")
+    floats = [item.dtype for item in inputs.values() if item.is_floating_point()]
+    found = {}
+    for name, item in kernel.reference(workload, inputs).items():
+        dtype = floats[0] if floats and item.is_floating_point() else item.dtype
+        found[name] = TensorSpec(tuple(item.shape), str(dtype).removeprefix(f"{torch.__name__}."))
+    return found

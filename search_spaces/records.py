@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -43,21 +43,51 @@ def config_key(config: Config) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape and dtype of an input, output or scratch buffer; of an input also its values."""
+
+    #: Sizes, outermost first.
+    shape: tuple[int, ...]
+    #: torch's name of the dtype, such as `float32`.
+    dtype: str
+    #: Mean and standard deviation of random values of floating point.
+    mean: float = 0.0
+    scale: float = 1.0
+    #: Random integers are from the first up to below the second.
+    limits: tuple[int, int] = (0, 128)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """The problem one task is about: named sizes, dtypes and, where it matters, a tolerance.
 
-    Built by `Workload.of(M=4096, N=4096, dtype="bfloat16")`; order of names does not matter.
+    Built by `Workload.of(M=4096, N=4096, dtype="bfloat16")`. Dims keep the order in which they are
+    given, for people; workloads that differ in the order alone are equal.
     """
 
     dims: tuple[tuple[str, Value], ...]
 
     @classmethod
     def of(cls, **dims: Value) -> Workload:
-        return cls(tuple(sorted(dims.items())))
+        return cls(tuple(dims.items()))
 
     @classmethod
     def from_mapping(cls, dims: Mapping[str, Value]) -> Workload:
-        return cls(tuple(sorted(dims.items())))
+        return cls(tuple(dims.items()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Workload):
+            return NotImplemented
+        return self.dims == other.dims or dict(self.dims) == dict(other.dims)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.dims))
+
+    def in_order(self, names: Iterable[str]) -> Workload:
+        """The same workload, its dims in the order of `names`; others follow in their own."""
+        mine = dict(self.dims)
+        first = {name: mine[name] for name in names if name in mine}
+        return Workload.from_mapping({**first, **mine})
 
     def __getitem__(self, name: str) -> Value:
         for key, value in self.dims:
@@ -81,6 +111,22 @@ class Workload:
             raise TypeError(f"{name} is {value!r}, not an integer")
         return value
 
+    def sizes(self, *names: str) -> tuple[int, ...]:
+        """Several sizes at once, as `size` gives them."""
+        return tuple(map(self.size, names))
+
+    def spec(
+        self,
+        *shape: str | int,
+        dtype: str = "",
+        mean: float = 0.0,
+        scale: float = 1.0,
+        limits: tuple[int, int] = (0, 128),
+    ) -> TensorSpec:
+        """A tensor whose shape consists of named sizes and numbers; by default of `dtype`."""
+        sizes = tuple(self.size(item) if isinstance(item, str) else item for item in shape)
+        return TensorSpec(sizes, dtype or self.text("dtype"), mean, scale, limits)
+
     def text(self, name: str) -> str:
         """The text `name`, such as a dtype."""
         return f"{self[name]}"
@@ -94,7 +140,7 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """The workload as people write it: `K=4096 M=4096 N=4096 dtype=bfloat16`.
+        """The workload as people write it: `M=4096 N=4096 K=4096 dtype=bfloat16`.
 
         A text that reads like another value, or has blanks, is quoted: `mode="None"`.
         """

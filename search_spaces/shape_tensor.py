@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import TensorSpec
+    from search_spaces.records import TensorSpec
 
 _FLOATS = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,

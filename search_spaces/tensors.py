@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.shape_tensor import empty_on_meta, torch_dtype
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors, TensorSpec
+    from search_spaces.records import TensorSpec
+
+#: Tensors by name.
+Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
 
 #: Programs a persistent launch uses where the device is not at hand (built, not launched).
 _UNKNOWN_SM_COUNT = 132
@@ -60,6 +63,21 @@ def random_tensor(
         return torch.randint(*limits, spec.shape, generator=source, device=device).to(dtype)
     values = torch.randn(spec.shape, generator=source, device=device, dtype=torch.float32)
     return values.mul_(scale).to(dtype)
+
+
+def draw_tensor(spec: TensorSpec, source: torch.Generator | None, device: str) -> torch.Tensor:
+    """A random tensor with the values that its spec asks for."""
+    found = random_tensor(spec, source, device, spec.scale, spec.limits)
+    shifted = spec.mean and source is not None and found.is_floating_point()
+    return found.add_(spec.mean) if shifted else found
+
+
+def widen(tensors: Tensors) -> Tensors:
+    """Tensors of floating point in float64, the others as they are."""
+    return {
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def empty_tensors(specs: Mapping[str, TensorSpec], device: str) -> dict[str, torch.Tensor]:
@@ -154,10 +172,11 @@ def named(
     """A function of named tensors as a baseline: inputs -> {name of output: tensor}.
 
     outputs: the name of the one tensor that the function returns, or the names of several.
+    arguments: the tensors that it takes; without any, all of them in order.
     """
 
     def run(inputs: Tensors) -> Mapping[str, torch.Tensor]:
-        returned = fn(*(inputs[argument] for argument in arguments))
+        returned = fn(*(inputs[argument] for argument in arguments or inputs))
         if isinstance(outputs, str):
             return {outputs: returned}
         return dict(zip(outputs, returned, strict=True))

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from search_spaces.adoption.adopt import adopt
     from search_spaces.bound import BoundSpace
     from search_spaces.constraints import Constraint
-    from search_spaces.declaration.dimensions import check_dims, tolerance_of
+    from search_spaces.dims import Dims, tolerance_of
     from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
-    from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+    from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
     from search_spaces.kernels.features import tile_features
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
     from search_spaces.recorded.recorded_kernel import load_kernel as recorded_kernel
     from search_spaces.recorded.recorded_space import RecordedSpace
     from search_spaces.recorded.synthetic import synthesize
-    from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+    from search_spaces.records import Config, Device, Status, TensorSpec, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
     from search_spaces.registry import load as load_kernel
     from search_spaces.space import SearchSpace
@@ -50,6 +50,7 @@ __all__ = [
     "Constraint",
     "Cost",
     "Device",
+    "Dims",
     "DiscreteGPSampler",
     "Integer",
     "Kernel",
@@ -80,7 +81,6 @@ __all__ = [
     "apply",
     "available_kernels",
     "capture",
-    "check_dims",
     "compiled",
     "generator",
     "load_calls",
@@ -110,6 +110,7 @@ __getattr__ = lazy_names(
         "Constraint": "search_spaces.constraints",
         "Cost": "search_spaces.kernel",
         "Device": "search_spaces.records",
+        "Dims": "search_spaces.dims",
         "DiscreteGPSampler": "tuner.strategies",
         "Integer": "search_spaces.params",
         "Kernel": "search_spaces.kernel",
@@ -124,7 +125,7 @@ __getattr__ = lazy_names(
         "SpaceError": "search_spaces.errors",
         "Status": "search_spaces.records",
         "Store": "results_db.store",
-        "TensorSpec": "search_spaces.kernel",
+        "TensorSpec": "search_spaces.records",
         "Tolerance": "search_spaces.kernel",
         "Toolchain": "search_spaces.records",
         "Session": "tuner.api",
@@ -140,7 +141,6 @@ __getattr__ = lazy_names(
         "apply": "tuner.runtime",
         "available_kernels": "search_spaces.registry:available",
         "capture": "tuner.capturing.context",
-        "check_dims": "search_spaces.declaration.dimensions",
         "compiled": "search_spaces.tensors",
         "generator": "search_spaces.tensors",
         "load_calls": "tuner.capturing.context",
@@ -152,11 +152,11 @@ __getattr__ = lazy_names(
         "run_campaign": "tuner.campaign",
         "synthesize": "search_spaces.recorded.synthetic",
         "tile_features": "search_spaces.kernels.features",
-        "tolerance_of": "search_spaces.declaration.dimensions",
+        "tolerance_of": "search_spaces.dims",
         "tune": "tuner.api",
         "write_report": "reports:write",
     },
-    renamed={"synthesise": "synthesize"},
+    renamed={"check_dims": "Dims", "synthesise": "synthesize"},
 )
 
 

@@ -19,7 +19,7 @@ from search_spaces.adoption.autotuned import (
     under_autotuner,
 )
 from search_spaces.adoption.facts import Adoption, Specs, Tensors
-from search_spaces.declaration.dimensions import check_kinds, tolerance_of
+from search_spaces.dims import check_kinds, tolerance_of
 from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import torch
 
 from search_spaces.errors import KernelError
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.records import Value, Workload
+from search_spaces.kernel import Cost, Tolerance
+from search_spaces.records import TensorSpec, Value, Workload
 from search_spaces.source_positions import within
 from search_spaces.tensors import generator, random_tensor
 

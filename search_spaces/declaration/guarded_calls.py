@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import KernelError, TunerError, WorkloadError
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernel import Cost, Kernel, Tolerance
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.source_positions import one_line
 
 _SEE = "see docs/search_spaces.md for what it should return"
@@ -58,6 +58,14 @@ def refuse_alike(kernel: Kernel, workloads: Iterable[Workload]) -> None:
                 "Python and cannot be told apart",
                 "use one kind of value: a number, a boolean or a text",
             )
+
+
+def order_dims(kernel: Kernel, workload: Workload) -> Workload:
+    """The workload with its dims as the kernel declares them, or as its first workload has them."""
+    if kernel.dims:
+        return workload.in_order(kernel.dims)
+    with guard_call(kernel, "workloads"):
+        return workload.in_order(next(iter(kernel.workloads()), ()))
 
 
 def check(kernel: Kernel, workload: Workload) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.kernel import TensorSpec
+from search_spaces.records import TensorSpec
 from search_spaces.tensors import random_tensor
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Kernel, TensorSpec
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Choice, Parameter
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, named
 
@@ -39,16 +39,9 @@ _THREADS = (
 
 
 class CpuKernel(Kernel):
-    """An operation of named inputs with one output, whose variants are forms."""
+    """An operation whose variants are forms: functions of the tensors that `eager` takes."""
 
     kinds = ("cpu",)
-    #: The inputs that every form and every baseline takes, in order.
-    arguments: ClassVar[tuple[str, ...]] = ("x",)
-    output: ClassVar[str] = "out"
-
-    @abstractmethod
-    def eager(self, workload: Workload) -> Form:
-        """What torch's users write."""
 
     @abstractmethod
     def form(self, workload: Workload, config: Config) -> Form:
@@ -74,29 +67,15 @@ class CpuKernel(Kernel):
     def cpu_threads(self, workload: Workload, config: Config) -> int:
         return integer(config, "threads")
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        eager = self.eager(workload)
-        return {
-            "eager": named(self.output, eager, *self.arguments),
-            "compile": named(self.output, compiled(eager), *self.arguments),
-        }
-
 
 class CpuRows(CpuKernel):
     """An operation on x[rows, cols] whose output has the same shape and dtype."""
 
-    dtypes: ClassVar[tuple[str, ...]] = FLOATS
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=self.dtypes)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=7, cols=509)
+    dims = Dims(rows=int, cols=int, dtype=FLOATS)
+    small = {"rows": 7, "cols": 509}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {self.output: TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
 
 # -- dtypes ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.cpu_forms import ATEN, CpuKernel, inductor_options, is_aten
 from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.tensors import compiled, named

@@ -12,12 +12,7 @@ from typing import Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    fits_registers,
-    integer,
-    threads,
-)
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, threads
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.records import Config, Device
 
 #: Shared memory in bytes, 32-bit registers and multiprocessors of a device that does not say.

@@ -6,23 +6,25 @@ have kernel_h x kernel_w taps, `dilation` pixels apart. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.records import Workload
 
 if TYPE_CHECKING:
     import torch
 
-#: Largest sides, channels and batches, and the largest taps, strides, dilations and paddings.
-_MOST_SIZE, _MOST_STEP = 65535, 64
+#: The largest side, channel or batch.
+MOST_SIZE = 65535
 #: Output pixels of a launch, whose numbers are 32-bit integers up to a block beyond the last.
 _MOST_PIXELS = 2**31 - 2**16
-_STEPS = ("kernel_h", "kernel_w", "stride", "padding_h", "padding_w", "dilation")
+#: The dims of windows.
+WINDOW_DIMS = Dims(
+    kernel_h=64, kernel_w=64, stride=64, padding_h=range(65), padding_w=range(65), dilation=64
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +95,11 @@ class Windows:
 
 def windows_of(workload: Workload) -> Windows:
     """The images and windows of a workload."""
-    return Windows(*(workload.size(name) for name in ("batch", "height", "width", *_STEPS)))
+    return Windows(*(workload.size(name) for name in ("batch", "height", "width", *WINDOW_DIMS)))
 
 
-def check_windows(
-    kernel: str, workload: Workload, channels: Sequence[str], optional: Sequence[str] = ()
-) -> None:
-    """Raise `WorkloadError` unless the workload has the dims of windows and the named channels."""
-    sizes = dict.fromkeys(("batch", "height", "width", *channels), _MOST_SIZE)
-    check_dims(
-        kernel,
-        workload,
-        sizes={**sizes, **dict.fromkeys(_STEPS, _MOST_STEP)},
-        zeros=("padding_h", "padding_w"),
-        dtypes=DTYPES,
-        optional=optional,
-    )
+def check_windows(kernel: str, workload: Workload) -> None:
+    """Raise `WorkloadError` where the images have no window, or too many."""
     where, windows = f"{kernel} [{workload.key}]", windows_of(workload)
     if min(windows.out_height, windows.out_width) < 1:
         raise WorkloadError(
@@ -144,7 +135,7 @@ def window_dims(
     taps_h, taps_w = (taps, taps) if isinstance(taps, int) else taps
     padding_h, padding_w = (padding, padding) if isinstance(padding, int) else padding
     values = (taps_h, taps_w, stride, padding_h, padding_w, dilation)
-    return dict(zip(_STEPS, values, strict=True))
+    return dict(zip(WINDOW_DIMS, values, strict=True))
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, windows: Windows, groups: int) -> torch.Tensor:

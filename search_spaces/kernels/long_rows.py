@@ -13,7 +13,7 @@ from typing import Any
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     MAX_THREADS,
     fits_shared,
     integer,

@@ -73,7 +73,7 @@ def mask_of(workload: Workload) -> Mask:
 
 def check_groups(where: str, workload: Workload) -> None:
     """Raise `WorkloadError` unless all heads of keys serve equally many heads of queries."""
-    q_heads, kv_heads = workload.size("q_heads"), workload.size("kv_heads")
+    q_heads, kv_heads = workload.sizes("q_heads", "kv_heads")
     if q_heads % kv_heads:
         raise WorkloadError(
             f"{where}: q_heads is {q_heads}, not a multiple of kv_heads {kv_heads}",

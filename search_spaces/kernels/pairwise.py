@@ -15,13 +15,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
-    block_parameter,
-    has_capability,
-    integer,
-    nearest,
-    threads,
-)
+from search_spaces.kernels.limits import block_parameter, has_capability, integer, nearest, threads
 from search_spaces.kernels.pairwise_triton import squared_norms_kernel
 from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload

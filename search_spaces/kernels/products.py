@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeAlias
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace, Features
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import tolerance_of
+from search_spaces.dims import tolerance_of
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.dtypes import ROUNDING
 from search_spaces.kernels.features import product_tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
+    TENSOR_FLOATS,
     fits_shared,
-    has_capability,
     integer,
     programs_at_once,
     threads,
@@ -188,10 +188,6 @@ def _along(product: Product, config: Config, dim: str) -> int:
     return ceil_div(size, integer(config, f"BLOCK_{dim}"))
 
 
-def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bool:
-    return config.get("precision", "ieee") == "ieee" or has_capability(device, 80)
-
-
 def _has_operands(config: Config, workload: Workload, device: Device) -> bool:
     return config.get("precision") != "ieee" or config.get("loads") != "descriptor"
 
@@ -199,4 +195,3 @@ def _has_operands(config: Config, workload: Workload, device: Device) -> bool:
 _OPERANDS = Constraint(
     "operands", _has_operands, "without tensor cores, whole tiles of descriptors fill registers"
 )
-TENSOR_FLOATS = Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer")

@@ -7,17 +7,16 @@ grid apart; from two steps on, `stages` of them are in flight through shared mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Kernel, TensorSpec
+from search_spaces.kernel import Kernel
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_THREADS, fits_shared, integer, threads
+from search_spaces.kernels.limits import MAX_THREADS, fits_shared, integer, threads
 from search_spaces.params import Integer, Parameter, PowerOfTwo, When
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -31,28 +30,13 @@ _SMALL_ROWS, _SMALL_COLS = 13, 509
 class RowKernel(Kernel):
     """A kernel of x[rows, cols] whose output `out` has the same shape and dtype."""
 
-    #: The longest row.
-    max_cols: ClassVar[int]
-    #: Dims that may be absent.
-    optional_dims: ClassVar[tuple[str, ...]] = ()
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": 2**31 - 1, "cols": self.max_cols}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=self.optional_dims)
-
     def small_workload(self, workload: Workload) -> Workload:
         cols = workload.size("cols")
         odd = _SMALL_COLS if cols > _SMALL_COLS else max(cols - 1, 1) | 1
         return workload.with_dims(rows=_SMALL_ROWS, cols=odd)
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
-
-
-def workloads(*shapes: tuple[int, int, str]) -> Sequence[Workload]:
-    """Workloads of rows, cols and dtype."""
-    return [Workload.of(rows=rows, cols=cols, dtype=dtype) for rows, cols, dtype in shapes]
+        return {"out": workload.spec("rows", "cols")}
 
 
 # -- the space -------------------------------------------------------------------------------------

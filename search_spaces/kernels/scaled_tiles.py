@@ -15,11 +15,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.kernel import Launch, TensorSpec
+from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
 from search_spaces.kernels.dialects import GLUON
 from search_spaces.kernels.features import product_tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
     block_parameter,
     fits_shared,
@@ -32,15 +32,13 @@ from search_spaces.kernels.launch_limits import (
 from search_spaces.kernels.matmul.triton_kernels import sum_splits_kernel
 from search_spaces.kernels.scaled_tiles_triton import scaled_matmul_kernel
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.shape_tensor import as_bytes
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import sm_count
+from search_spaces.tensors import Tensors, sm_count
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Elements of K, and rows of b, that share a scale by blocks.
 GROUP = 128
@@ -87,7 +85,7 @@ def partial_specs(workload: Workload, config: Config) -> Mapping[str, TensorSpec
     """The partial sums of a product that is split along K."""
     splits = integer(config, "SPLIT_K")
     m, n, _ = sizes(workload)
-    return {"partial": TensorSpec((splits, m, n), "float32")} if splits > 1 else {}
+    return {"partial": workload.spec(splits, m, n, dtype="float32")} if splits > 1 else {}
 
 
 def takes_descriptors(workload: Workload) -> bool:

@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.kernels.masked_attention import Mask
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _NAMES = ("q", "k", "v")
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.constraints import Constraint
 from search_spaces.errors import KernelError, TunerError, WorkloadError
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.recorded.synthetic import SCENARIOS, synthesize
-from search_spaces.records import Config, Device, Workload, digest
+from search_spaces.records import Config, Device, TensorSpec, Workload, digest
 from search_spaces.space import Features, SearchSpace
 
 if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+    from search_spaces.tensors import Tensors
 
 __all__ = [
     "SCENARIOS",

@@ -12,8 +12,8 @@ from cut_cross_entropy.indexed_dot import _indexed_neg_dot_forward_kernel
 from cut_cross_entropy.tl_utils import b_bin_fn
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost, Tolerance
+from search_spaces.records import TensorSpec, Workload
 
 indexed_dot = adopt(
     _indexed_neg_dot_forward_kernel,

@@ -13,8 +13,8 @@ from fla.ops.gla.chunk import chunk_gla_bwd_kernel_dv
 from fla.ops.utils.cumsum import chunk_local_cumsum_scalar_kernel
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost, Tolerance
+from search_spaces.records import TensorSpec, Workload
 from search_spaces.tensors import generator, random_tensor
 
 BT = 64

@@ -8,8 +8,8 @@ from liger_kernel.ops.dyt import _dyt_bwd_kernel, _dyt_fwd_kernel
 from liger_kernel.ops.fused_moe_kernels import _token_gather_weighted_sum_kernel
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost
+from search_spaces.records import TensorSpec, Workload
 
 PROGRAMS = 132
 

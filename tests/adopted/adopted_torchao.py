@@ -9,8 +9,8 @@ from torchao.prototype.blockwise_fp8_training.kernels import (
 from torchao.prototype.quantized_training.int8_mm import _scaled_int8_mm_kernel
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost, Tolerance
+from search_spaces.records import TensorSpec, Workload
 
 BLOCK = 128
 

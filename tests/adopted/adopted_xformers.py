@@ -6,8 +6,8 @@ import triton
 from xformers.ops._triton.rmsnorm_kernels import _rms_norm_add_kernel
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost
+from search_spaces.records import TensorSpec, Workload
 
 EPS = 1e-6
 

@@ -52,7 +52,7 @@ import torch
 import triton
 import triton.language as tl
 from tuner import Constraint, Cost, Kernel, Launch, PowerOfTwo, SearchSpace
-from tuner import TensorSpec, Tolerance, Workload, check_dims
+from tuner import Dims, TensorSpec, Tolerance, Workload
 
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit
@@ -67,7 +67,7 @@ class ExampleKernel(Kernel):
     name = "example"
     kinds = ("cuda",)
     def workloads(self): return [Workload.of(n=1 << 26), Workload.of(n=1000)]
-    def check_workload(self, workload): check_dims("example", workload, sizes={"n": 2**31 - 1})
+    dims = Dims(n=int)
     def small_workload(self, workload): return workload.with_dims(n=389)
     def make_inputs(self, workload, seed, device):
         if device == "meta":
@@ -112,7 +112,7 @@ class ExampleKernel(Kernel):
 
 example = ExampleKernel()
 """
-PLACE = "'dtype=float32 n=67108864'"
+PLACE = "'n=67108864 dtype=float32'"
 #: source -> mistake: what is right, what is wrong in its place, words of the message
 MISTAKES = {
     "adopted": {
@@ -134,11 +134,11 @@ MISTAKES = {
         ),
         "reference's shape": (
             "2 * t[\"x\"],\n", "2 * t[\"x\"][1:],\n",
-            "reference() for 'dtype=float32 n=389' returns out of shape (388,), outputs() declares",
+            "reference() for 'n=389 dtype=float32' returns out of shape (388,), outputs() declares",
         ),
         "reference raises": (
             "2 * t[\"x\"],\n", "2 * t[\"z\"],\n",
-            "reference() for 'dtype=float32 n=389' raises KeyError: 'z' (k.py:LINE)",
+            "reference() for 'n=389 dtype=float32' raises KeyError: 'z' (k.py:LINE)",
         ),
         "grid": (
             'meta["n"]', 'meta["M"]',
@@ -228,7 +228,7 @@ def test_every_workload_is_tried(tuner, folder):
     shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     assert shown.code == 1
     (line,) = shown.out.splitlines()
-    assert "dtype=float16 n=1000" in line
+    assert "n=1000 dtype=float16" in line
     assert f"KeyError: 1000 (k.py:{line_of(wrong, 't[w')})" in line
 
 
@@ -236,7 +236,7 @@ def test_a_reference_too_large_to_be_computed_is_tried_without_values(tuner, fol
     prepare(folder, ADOPTED.replace("389", "1 << 28").replace('2 * t["x"],', 't["x"][:7],'), "cuda")
     shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     assert shown.code == 1
-    assert "reference() for 'dtype=float16 n=1000' returns out of shape (7,)" in shown.out
+    assert "reference() for 'n=1000 dtype=float16' returns out of shape (7,)" in shown.out
 
 
 @pytest.mark.parametrize("small", ["389", "1 << 28"], ids=["on the CPU", "without values"])

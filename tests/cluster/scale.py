@@ -3,9 +3,9 @@
 
 from factor import FACTOR
 
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Choice
-from search_spaces.records import Workload
+from search_spaces.records import TensorSpec, Workload
 from search_spaces.space import SearchSpace
 
 

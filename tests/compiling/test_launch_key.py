@@ -8,8 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from search_spaces.kernel import Launch, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Launch
+from search_spaces.records import TensorSpec, Workload
 from workers.compiling import build_kernel, count_compilations, install, use_target
 from workers.compiling.launch_key import difference
 from workers.device import offline

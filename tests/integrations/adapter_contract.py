@@ -44,7 +44,7 @@ class AdapterContract:
     letters = ("E", "N")
     triton = ""
     #: Options of Triton that a default without them has.
-    usual = {}  # noqa: RUF012
+    usual = {}
 
     @property
     def adapter(self):

@@ -13,7 +13,7 @@ from ways_library import install
 
 from results_db import Store
 from search_spaces.errors import TunerError
-from search_spaces.kernels.moe_matmul.space import QUANTISED
+from search_spaces.kernels.moe_matmul.space import QUANTIZED
 from search_spaces.records import Workload
 from search_spaces.registry import load as load_kernel
 from tuner import tables
@@ -45,7 +45,7 @@ def bound(kernel, workload):
 
 def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shipped):
     (prior,) = import_priors(shipped)
-    dims = {"experts": 128, "intermediate": 768, "quantised": None}
+    dims = {"experts": 128, "intermediate": 768, "quantized": None}
     assert (prior.kernel, prior.dims) == ("moe_matmul", dims)
     rows = json.loads(shipped.read_text())
     priors, hits = Priors([prior]), 0
@@ -62,8 +62,8 @@ def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shi
         assert len(starts) == 1
         assert space.feasible(starts[0])
     assert hits >= 3
-    for quantised in QUANTISED:
-        assert prior.configs(moe(48, "gate_up", quantised=quantised)) == ()
+    for quantized in QUANTIZED:
+        assert prior.configs(moe(48, "gate_up", quantized=quantized)) == ()
     other = moe(48, "gate_up", intermediate=512)
     assert priors.starts("moe_matmul", other, bound("moe_matmul", other)) == []
     product = Workload.of(M=48, N=768, K=128, scales="row", dtype="float8_e4m3fn")
@@ -106,18 +106,18 @@ def test_values_outside_a_space_become_the_nearest_ones():
     assert (near["BLOCK_SIZE_M"], near["GROUP_SIZE_M"]) == (64, 8)
 
 
-def test_a_table_of_quantised_experts_is_for_these_alone(tmp_path):
+def test_a_table_of_quantized_experts_is_for_these_alone(tmp_path):
     name = "E=256,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     (tmp_path / name).write_text(json.dumps({"64": tile(64, 128, BLOCK_SIZE_K=128)}))
     (prior,) = import_priors(tmp_path / name)
     sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
-    some = moe(64, "gate_up", **sizes, quantised="fp8_block128")
+    some = moe(64, "gate_up", **sizes, quantized="fp8_block128")
     priors = Priors([prior])
     space = bound("moe_matmul", some)
     default = priors.default("moe_matmul", some, space, "NVIDIA H200")
     assert default == tile(64, 128, BLOCK_SIZE_K=128)
     assert prior.configs(moe(64, "gate_up", **sizes)) == ()
-    assert prior.configs(moe(64, "gate_up", **sizes, quantised="fp8_tensor")) == ()
+    assert prior.configs(moe(64, "gate_up", **sizes, quantized="fp8_tensor")) == ()
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_float8_experts_with_scales_by_blocks_get_their_own_file(store, tmp_path
     sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
     for tokens in (8, 512):
         for gemm in ("gate_up", "down"):
-            some = moe(tokens, gemm, **sizes, quantised="fp8_block128")
+            some = moe(tokens, gemm, **sizes, quantized="fp8_block128")
             add_result(store, 1, "moe_matmul", some, [(DEFAULT, 20.0), (TALL, 10.0)])
             plain = moe(tokens, gemm, **sizes)
             add_result(store, 1, "moe_matmul", plain, [(DEFAULT, 20.0), (WIDE, 10.0)])

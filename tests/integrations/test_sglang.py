@@ -16,7 +16,7 @@ class TestMoe(AdapterContract):
     name = "sglang-moe"
     model = QWEN3_30B
     triton = "3.5.1"
-    usual = {"num_warps": 4, "num_stages": 3}  # noqa: RUF012
+    usual = {"num_warps": 4, "num_stages": 3}
 
 
 class TestBlockFp8(AdapterContract):

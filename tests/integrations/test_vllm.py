@@ -48,9 +48,9 @@ def test_slashes_and_spaces_of_a_device_name_become_underscores():
     assert name == "E=128,N=768,device_name=AMD_Instinct_MI300X_OAM.json"
 
 
-def test_quantisations_have_the_librarys_words():
-    def name(**quantisation):
-        return names({**QWEN3_30B, "quantization_config": quantisation})
+def test_quantizations_have_the_librarys_words():
+    def name(**quantization):
+        return names({**QWEN3_30B, "quantization_config": quantization})
 
     int8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
     group = {"weights": int8, "input_activations": {"num_bits": 8, "type": "int"}}
@@ -96,7 +96,7 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
 
 
 @pytest.mark.parametrize(
-    ("library", "quantisation", "quantised"),
+    ("library", "quantization", "quantized"),
     [
         ("vllm-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
         ("sglang-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
@@ -104,14 +104,14 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
         ("vllm-moe", {"quant_method": "experts_int8"}, "int8_channel"),
     ],
 )
-def test_quantised_experts_have_workloads_that_lead_back_to_their_row(
-    library, quantisation, quantised
+def test_quantized_experts_have_workloads_that_lead_back_to_their_row(
+    library, quantization, quantized
 ):
     kernel, own = load_kernel("moe_matmul"), adapter(library)
-    model = {**DEEPSEEK_V3, "quantization_config": quantisation}
+    model = {**DEEPSEEK_V3, "quantization_config": quantization}
     for shape in own.shapes(model, tensor_parallel=8):
         pairs = own.workloads(shape, 64)
-        assert [workload["quantised"] for _, workload in pairs] == [quantised, quantised]
+        assert [workload["quantized"] for _, workload in pairs] == [quantized, quantized]
         default = own.translate_back("moe_matmul", own.default(shape.key, 64, H200))
         for name, workload in pairs:
             kernel.check_workload(workload)
@@ -122,11 +122,11 @@ def test_quantised_experts_have_workloads_that_lead_back_to_their_row(
 
 
 def test_experts_that_our_kernel_does_not_take_have_no_workloads():
-    for quantisation in (
+    for quantization in (
         {"quant_method": "fp8", "weight_block_size": [64, 64]},
         {"quant_method": "fp8", "weight_block_size": [128, 64]},
     ):
-        model = {**DEEPSEEK_V3, "quantization_config": quantisation}
+        model = {**DEEPSEEK_V3, "quantization_config": quantization}
         assert MOE.workloads(MOE.shapes(model)[0], 64) == []
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
+from search_spaces.records import TensorSpec, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
+from search_spaces.records import TensorSpec, Workload
 
 N = 256
 

@@ -7,9 +7,9 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.params import Choice
-from search_spaces.records import Workload
+from search_spaces.records import TensorSpec, Workload
 from search_spaces.space import SearchSpace
 
 N = 16

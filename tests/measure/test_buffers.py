@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.kernel import TensorSpec, Tolerance
+from search_spaces.kernel import Tolerance
+from search_spaces.records import TensorSpec
 from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena
 from workers.measure.gate.comparison import OutputComparison, compare
 from workers.measure.task_tensors import Expected

@@ -288,8 +288,10 @@ def test_a_flush_makes_reading_a_small_array_slower(make, method):
     x = torch.ones(2 << 20, device="cuda")
     out = torch.empty((), device="cuda")
     read = Candidate("read", lambda: torch.amax(x, out=out))
-    cold, warm = (_median(make(method, cache=cache), read) for cache in ("cold", "warm"))
-    assert cold > warm
+    # In turn and the least of several: clocks and neighbours move single medians.
+    timers = {cache: make(method, cache=cache) for cache in ("cold", "warm")}
+    rounds = [{cache: _median(timers[cache], read) for cache in timers} for _ in range(5)]
+    assert min(each["cold"] for each in rounds) > min(each["warm"] for each in rounds)
 
 
 def test_spot_checks_of_one_gpu_agree():

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.kernel import EXACT, TensorSpec, Tolerance
-from search_spaces.records import Workload
+from search_spaces.kernel import EXACT, Tolerance
+from search_spaces.records import TensorSpec, Workload
 from workers.measure.gate.comparison import compare_all
 from workers.measure.task_tensors import TaskTensors
 

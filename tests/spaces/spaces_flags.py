@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost
+from search_spaces.records import TensorSpec, Workload
 
 
 def vector(name="n"):

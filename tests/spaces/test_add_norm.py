@@ -54,7 +54,7 @@ def test_the_reference_normalises_the_sum_as_it_is_stored(kind):
 
 
 @pytest.mark.parametrize("to", ["float8_e4m3fn", "int8"])
-def test_results_are_quantised_by_rows(to):
+def test_results_are_quantized_by_rows(to):
     ways = [{"convert": way} for way in ("hardware", "bits")] if to == "float8_e4m3fn" else [{}]
     jobs = [
         ("add_norm", workload(kind, 6, cols, "bfloat16", to=to), {**config, **way})

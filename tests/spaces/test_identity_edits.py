@@ -18,13 +18,13 @@ FAMILIES = {
     "kernels/softmax/space kernels/rows kernels/dtypes block_sizes tensors kernel",
     f"{KERNELS}.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels "
     "kernels/matmul/gluon_kernels kernels/matmul/gluon_launch kernels/matmul/gluon_space "
-    "kernels/matmul/space kernels/launch_limits kernels/dtypes declaration/dimensions",
+    "kernels/matmul/space kernels/limits kernels/dtypes dims kernel",
     f"{KERNELS}.attention.kernel:Attention": "kernels/attention/kernel "
     "kernels/attention/triton_kernels kernels/attention/gluon_kernels "
     "kernels/attention/gluon_launch kernels/dtypes",
-    f"{KERNELS}.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel "
-    "kernels/normalisation/triton_kernels kernels/rows",
-    f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel kernels/rows",
+    f"{KERNELS}.normalization.kernel:LayerNorm": "kernels/normalization/kernel "
+    "kernels/normalization/triton_kernels kernels/rows",
+    f"{KERNELS}.normalization.kernel:RmsNorm": "kernels/normalization/kernel kernels/rows",
     f"{KERNELS}.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }
 USERS = {

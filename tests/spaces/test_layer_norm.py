@@ -103,7 +103,7 @@ def test_streamed_sums_do_not_cancel():
     """Rows far from zero, where the mean of squares less the square of the mean loses all."""
     code = """
 import torch
-from search_spaces.kernels.normalisation.kernel import LayerNorm
+from search_spaces.kernels.normalization.kernel import LayerNorm
 from search_spaces.records import Workload
 kernel, workload = LayerNorm(), Workload.of(rows=3, cols=700, dtype="float32")
 inputs = kernel.make_inputs(workload, 1, "cpu")

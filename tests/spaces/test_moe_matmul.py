@@ -10,7 +10,7 @@ from spaces_interpret import wrong
 from search_spaces.errors import WorkloadError
 from search_spaces.kernels.moe_matmul.baselines import gathered, grouped
 from search_spaces.kernels.moe_matmul.routing import active_experts
-from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS, QUANTISED
+from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS, QUANTIZED
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
@@ -135,12 +135,12 @@ def test_more_choices_than_experts_are_refused():
 
 
 @pytest.mark.parametrize("gemm", ["gate_up", "down"])
-@pytest.mark.parametrize("quantised", QUANTISED)
-def test_quantised_operands_have_their_products(gemm, quantised):
+@pytest.mark.parametrize("quantized", QUANTIZED)
+def test_quantized_operands_have_their_products(gemm, quantized):
     sizes = [{"hidden": 200, "intermediate": 136}, {"hidden": 256, "intermediate": 128}]
     configs = [{**USUAL, "BLOCK_SIZE_M": 16}, {**USUAL, "BLOCK_SIZE_M": 16, "BLOCK_SIZE_K": 128}]
     jobs = [
-        ("moe_matmul", workload(gemm, **each, quantised=quantised, dtype="bfloat16"), config)
+        ("moe_matmul", workload(gemm, **each, quantized=quantized, dtype="bfloat16"), config)
         for each in sizes
         for config in configs
     ]
@@ -148,16 +148,16 @@ def test_quantised_operands_have_their_products(gemm, quantised):
 
 
 @pytest.mark.parametrize("gemm", ["gate_up", "down"])
-@pytest.mark.parametrize("quantised", QUANTISED)
-def test_the_quantised_reference_is_that_of_the_numbers_behind_the_codes(gemm, quantised):
+@pytest.mark.parametrize("quantized", QUANTIZED)
+def test_the_quantized_reference_is_that_of_the_numbers_behind_the_codes(gemm, quantized):
     kernel = load("moe_matmul")
-    some = workload(gemm, hidden=200, intermediate=136, quantised=quantised, dtype="bfloat16")
+    some = workload(gemm, hidden=200, intermediate=136, quantized=quantized, dtype="bfloat16")
     inputs = kernel.make_inputs(some, 1, "cpu")
     x, w, scale = (inputs[name].double() for name in ("x", "w", "w_scale"))
-    if quantised == "fp8_block128":
+    if quantized == "fp8_block128":
         at_n, at_k = torch.arange(w.shape[1]) // 128, torch.arange(w.shape[2]) // 128
         w, x = w * scale[:, at_n][:, :, at_k], x * inputs["x_scale"].double()[:, at_k]
-    elif quantised == "fp8_tensor":
+    elif quantized == "fp8_tensor":
         w, x = w * scale[:, None, None], x * inputs["x_scale"].double()
     else:
         w = w * scale[:, :, None]
@@ -174,32 +174,32 @@ def test_the_quantised_reference_is_that_of_the_numbers_behind_the_codes(gemm, q
 
 
 @pytest.mark.parametrize("gemm", ["gate_up", "down"])
-@pytest.mark.parametrize("quantised", QUANTISED)
-def test_quantised_tiles_use_tensor_cores_without_spills(gemm, quantised):
+@pytest.mark.parametrize("quantized", QUANTIZED)
+def test_quantized_tiles_use_tensor_cores_without_spills(gemm, quantized):
     kernel = load("moe_matmul")
     sizes = {"experts": 256, "top_k": 8, "hidden": 7168, "intermediate": 256, "dtype": "bfloat16"}
     for tokens in (16, 4096):
-        some = workload(gemm, **sizes, tokens=tokens, quantised=quantised)
+        some = workload(gemm, **sizes, tokens=tokens, quantized=quantized)
         config = kernel.default_config(some, H200)
         if tokens == 4096:
             config = {**config, "BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "num_warps": 8}
         assert kernel.space(some).bind(some, H200).why_not(config) is None
         (launch,) = kernel.launches(some, config, meta_tensors(kernel, some, config))
         built = build(launch, H200)
-        wide = tokens == 4096 and quantised.startswith("fp8")
+        wide = tokens == 4096 and quantized.startswith("fp8")
         assert ("wgmma.mma_async" if wide else "mma") in built.asm["ptx"]
         assert spilled_bytes(built) == 0
     cost = kernel.cost(some)
-    assert cost.flops == kernel.cost(some.with_dims(quantised="int8_channel")).flops
+    assert cost.flops == kernel.cost(some.with_dims(quantized="int8_channel")).flops
     plain = workload(gemm, **sizes, tokens=16)
-    assert kernel.cost(plain.with_dims(quantised=quantised)).bytes < 0.6 * kernel.cost(plain).bytes
+    assert kernel.cost(plain.with_dims(quantized=quantized)).bytes < 0.6 * kernel.cost(plain).bytes
 
 
-def test_wrong_quantised_workloads_are_refused():
+def test_wrong_quantized_workloads_are_refused():
     kernel = load("moe_matmul")
-    with pytest.raises(WorkloadError, match="gate_up_silu has no quantised operands"):
-        kernel.check_workload(workload("gate_up_silu", quantised="fp8_tensor"))
-    with pytest.raises(WorkloadError, match="quantised is 'fp8'"):
-        kernel.check_workload(workload("down", quantised="fp8"))
-    small = kernel.small_workload(workload("down", hidden=7168, quantised="fp8_block128"))
+    with pytest.raises(WorkloadError, match="gate_up_silu has no quantized operands"):
+        kernel.check_workload(workload("gate_up_silu", quantized="fp8_tensor"))
+    with pytest.raises(WorkloadError, match="quantized is 'fp8'"):
+        kernel.check_workload(workload("down", quantized="fp8"))
+    small = kernel.small_workload(workload("down", hidden=7168, quantized="fp8_block128"))
     assert small.size("hidden") > 128

@@ -79,7 +79,7 @@ def test_products_use_tensor_cores_without_spills():
         assert built.metadata.shared <= H200.shared_bytes
 
 
-@pytest.mark.parametrize("family", ["nearest_centre", "rbf_kernel"])
+@pytest.mark.parametrize("family", ["nearest_center", "rbf_kernel"])
 def test_norms_from_tiles_of_the_product_are_not_pipelined(family):
     """Triton would load the next tile over one that a product is reading."""
     kernel = load(family)

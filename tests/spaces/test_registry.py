@@ -111,7 +111,7 @@ BAD = [
     ("nothing_like_it", "unknown kernel 'nothing_like_it'"),
     ("no_such_module_here:Kernel", "ModuleNotFoundError"),
     ("{file}:Min", "did you mean 'Mine'"),
-    ("{file}:Half", "does not define baselines, check_workload"),
+    ("{file}:Half", "does not define space"),
     ("{file}:number", "it is a int, not a Kernel"),
     ("{file}:failing", "ValueError: two lines"),
     ("{folder}/absent.py:Kernel", "there is no file"),
@@ -177,7 +177,7 @@ def test_listing_and_declaring_need_neither_torch_nor_triton():
     code = (
         "import sys, search_spaces\n"
         "search_spaces.available()\n"
-        "import search_spaces.declaration.dimensions, search_spaces.kernels.cudnn, "
+        "import search_spaces.dims, search_spaces.kernels.cudnn, "
         "search_spaces.kernels.matmul.space\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))"
     )

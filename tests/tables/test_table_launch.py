@@ -222,8 +222,8 @@ def test_values_json_cannot_hold_are_the_kernels_own(library, caplog):
 def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeypatch):
     """`adopt` reads our decorator as it reads Triton's, and its table is found again."""
     from search_spaces.adoption.adopt import adopt
-    from search_spaces.kernel import Cost, TensorSpec
-    from search_spaces.records import Device, Workload
+    from search_spaces.kernel import Cost
+    from search_spaces.records import Device, TensorSpec, Workload
 
     monkeypatch.delenv("TRITON_INTERPRET")
     kernel = library.load()

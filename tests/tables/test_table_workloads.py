@@ -272,8 +272,8 @@ def test_an_export_names_the_table_that_no_launch_can_hit(
 ):
     from results_db import Store
     from search_spaces.adoption.adopt import adopt
-    from search_spaces.kernel import Cost, TensorSpec
-    from search_spaces.records import Workload
+    from search_spaces.kernel import Cost
+    from search_spaces.records import TensorSpec, Workload
     from tuner import tables
 
     monkeypatch.delenv("TRITON_INTERPRET")

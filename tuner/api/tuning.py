@@ -214,7 +214,8 @@ class TuneCall:
         """
         _refuse_other_values(self.workloads)
         errors = _find_refused(self.workloads, lambda each: guarded_calls.check(kernel, each))
-        groups = [[each for each in dict.fromkeys(self.workloads) if each not in errors]]
+        kept = [each for each in dict.fromkeys(self.workloads) if each not in errors]
+        groups = [[guarded_calls.order_dims(kernel, each) for each in kept]]
         found: dict[Workload, TuneResult] = {}
         while groups:
             group = groups.pop(0)

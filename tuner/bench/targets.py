@@ -130,7 +130,8 @@ def _workloads(kernel: Kernel, texts: Sequence[str] | None) -> tuple[Workload, .
     for text in texts:
         words = text.replace(",", " ").split()
         kept = [item for item in own if words and all(word in item.key.split() for word in words)]
-        chosen.update(dict.fromkeys(kept or [_parse_workload(kernel, own, text, words)]))
+        parsed = kept or [_parse_workload(kernel, own, text, words).in_order(own[0])]
+        chosen.update(dict.fromkeys(parsed))
     found = tuple(chosen) or (own[0],)
     for workload in found:
         guarded_calls.check(kernel, workload)

@@ -176,5 +176,6 @@ def _check_size(item: ScheduledTask) -> Workload | None:
 
 def _task_seed(seed: int, kernel: str, workload: Workload) -> int:
     """The seed of one task; the same on every machine."""
-    text = f"{seed}/{kernel}/{workload.key}".encode()
+    dims = " ".join(sorted(workload.key.split()))
+    text = f"{seed}/{kernel}/{dims}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big")

@@ -183,7 +183,8 @@ def _tasks_of(
     if line.workloads == "all":
         workloads = guarded_calls.workloads(kernel)
     else:
-        workloads = [Workload.from_mapping(dims) for dims in line.workloads]
+        named = map(Workload.from_mapping, line.workloads)
+        workloads = [guarded_calls.order_dims(kernel, workload) for workload in named]
     strategy = line.strategy or campaign.strategy
     strategies.check(strategy.name, strategy.options)
     for workload in workloads:

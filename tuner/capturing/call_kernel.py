@@ -12,8 +12,8 @@ from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.adoption.facts import Adoption
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.fill import fill_launch
-from search_spaces.kernel import EXACT, Cost, Launch, TensorSpec, Tolerance
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.kernel import EXACT, Cost, Launch, Tolerance
+from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
@@ -26,7 +26,7 @@ from tuner.capturing.probe import zeroed_buffers
 from tuner.capturing.widening import UNSET, Opened, single_config, space_of
 
 if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+    from search_spaces.tensors import Tensors
 
 #: float32 sums of n terms in another order differ by about this times the root of n.
 _SUM_ERROR = 2.4e-7

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.kernel import TensorSpec
+from search_spaces.records import TensorSpec
 from search_spaces.shape_tensor import torch_dtype
 from tuner.capturing.arguments import decode
 from tuner.capturing.call_records import Buffer, Call, View

@@ -36,7 +36,7 @@ from tuner.integrations.model_configs import (
     load_model,
     number,
     products_of,
-    quantisation_of,
+    quantization_of,
     text_model,
 )
 
@@ -60,7 +60,7 @@ __all__ = [
     "load_model",
     "number",
     "products_of",
-    "quantisation_of",
+    "quantization_of",
     "tables_in",
     "text_model",
 ]

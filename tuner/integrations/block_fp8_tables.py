@@ -13,7 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Value, Workload
 from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
 from tuner.integrations.file_names import split_name
-from tuner.integrations.model_configs import products_of, quantisation_of
+from tuner.integrations.model_configs import products_of, quantization_of
 
 _KERNEL, _SCALES, _CODES = "fp8_matmul", "block128", "float8_e4m3fn"
 _BLOCK = (128, 128)
@@ -52,7 +52,7 @@ class BlockFp8Adapter(Adapter):
         self, model: Mapping[str, Any], tensor_parallel: int = 1, expert_parallel: int = 1
     ) -> list[Shape]:
         """Products outside the experts; empty where the weights have no scales by blocks."""
-        found = quantisation_of(model)
+        found = quantization_of(model)
         if found is None or found.dtype != "fp8_w8a8" or found.block_shape is None:
             return []
         return [

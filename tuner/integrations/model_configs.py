@@ -1,4 +1,4 @@
-"""What a model's `config.json` says of its layers: experts, quantisation, products.
+"""What a model's `config.json` says of its layers: experts, quantization, products.
 
 The names of the fields are those of Hugging Face's configs, by family: `num_experts` (Qwen,
 Jamba), `n_routed_experts` (DeepSeek, GLM), `num_local_experts` (Mixtral, GPT-OSS).
@@ -34,7 +34,7 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantization:
     """How the weights are stored, in the words of the libraries' file names."""
 
     #: Empty for weights of 16 bits.
@@ -97,22 +97,22 @@ def experts_of(model: Mapping[str, Any]) -> Experts | None:
     )
 
 
-def quantisation_of(model: Mapping[str, Any]) -> Quantisation | None:
-    """The model's quantisation; None for one that the Triton kernels of the tables do not run."""
+def quantization_of(model: Mapping[str, Any]) -> Quantization | None:
+    """The model's quantization; None for one that the Triton kernels of the tables do not run."""
     found = model.get("quantization_config") or text_model(model).get("quantization_config")
     if not found:
-        return Quantisation()
+        return Quantization()
     if not isinstance(found, Mapping):
         raise TunerError("quantization_config is no object", "give the config.json of a model")
     method = found.get("quant_method")
     if method == "fp8":
-        return Quantisation("fp8_w8a8", _block(found.get("weight_block_size")))
+        return Quantization("fp8_w8a8", _block(found.get("weight_block_size")))
     if method == "experts_int8":
-        return Quantisation("int8_w8a16")
+        return Quantization("int8_w8a16")
     return _read_compressed(found) if method == "compressed-tensors" else None
 
 
-def _read_compressed(found: Mapping[str, Any]) -> Quantisation | None:
+def _read_compressed(found: Mapping[str, Any]) -> Quantization | None:
     group = object_of(next(iter(object_of(found.get("config_groups")).values()), None))
     weights, inputs = object_of(group.get("weights")), object_of(group.get("input_activations"))
     if weights.get("num_bits") != _BITS:
@@ -120,7 +120,7 @@ def _read_compressed(found: Mapping[str, Any]) -> Quantisation | None:
     kind = "fp8" if weights.get("type") == "float" else "int8"
     bits = _BITS if inputs.get("num_bits") == _BITS else 2 * _BITS
     per_channel = weights.get("strategy") == "channel"
-    return Quantisation(f"{kind}_w8a{bits}", _block(weights.get("block_structure")), per_channel)
+    return Quantization(f"{kind}_w8a{bits}", _block(weights.get("block_structure")), per_channel)
 
 
 def _block(shape: object) -> tuple[int, int] | None:

@@ -16,26 +16,26 @@ from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
 from tuner.integrations.file_names import split_name
 from tuner.integrations.model_configs import (
     Experts,
-    Quantisation,
+    Quantization,
     divide,
     experts_of,
-    quantisation_of,
+    quantization_of,
 )
 
 #: The products that the libraries launch; `gate_up_silu` is a kernel of our own.
 GEMMS = ("gate_up", "down")
 _DTYPE = "bfloat16"
-#: The dim `quantised` of our kernel by dtype and block shape of a key; empty: 16-bit weights.
-_QUANTISED: Mapping[tuple[str, tuple[int, int] | None], str] = {
+#: The dim `quantized` of our kernel by dtype and block shape of a key; empty: 16-bit weights.
+_QUANTIZED: Mapping[tuple[str, tuple[int, int] | None], str] = {
     ("", None): "",
     ("fp8_w8a8", (128, 128)): "fp8_block128",
     ("fp8_w8a8", None): "fp8_tensor",
     ("int8_w8a16", None): "int8_channel",
 }
-_STORED = {name: Quantisation(dtype, block) for (dtype, block), name in _QUANTISED.items()}
+_STORED = {name: Quantization(dtype, block) for (dtype, block), name in _QUANTIZED.items()}
 
 
-def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
+def moe_key(experts: int, intermediate: int, found: Quantization) -> TableKey:
     """The key of a layer on one device."""
     sizes = (("E", experts), ("N", intermediate))
     return TableKey(sizes, found.dtype, found.block_shape)
@@ -47,9 +47,9 @@ def tile_row(rows: int, cols: int, step: int, group: int, warps: int, stages: in
     return {**tile, "GROUP_SIZE_M": group, "num_warps": warps, "num_stages": stages}
 
 
-def _find_quantised(key: TableKey) -> str | None:
-    """The dim `quantised` of the workloads of a key; None where our kernel computes no such."""
-    return _QUANTISED.get((key.dtype, key.block_shape))
+def _find_quantized(key: TableKey) -> str | None:
+    """The dim `quantized` of the workloads of a key; None where our kernel computes no such."""
+    return _QUANTIZED.get((key.dtype, key.block_shape))
 
 
 class MoeAdapter(Adapter):
@@ -65,7 +65,7 @@ class MoeAdapter(Adapter):
         self, model: Mapping[str, Any], tensor_parallel: int = 1, expert_parallel: int = 1
     ) -> list[Shape]:
         """expert_parallel: experts are divided over devices whole; 1: each over tensor_parallel."""
-        experts, found = experts_of(model), quantisation_of(model)
+        experts, found = experts_of(model), quantization_of(model)
         if experts is None or found is None:
             return []
         count = divide(experts.count, expert_parallel, "the number of experts")
@@ -76,7 +76,7 @@ class MoeAdapter(Adapter):
     def _variants(self, experts: Experts, count: int) -> list[Experts]:
         return [Experts(count, experts.top_k, experts.hidden, experts.intermediate)]
 
-    def _shape(self, experts: Experts, inner: int, found: Quantisation) -> Shape:
+    def _shape(self, experts: Experts, inner: int, found: Quantization) -> Shape:
         dims = {
             "experts": experts.count,
             "top_k": min(experts.top_k, experts.count),
@@ -85,22 +85,22 @@ class MoeAdapter(Adapter):
         }
         return Shape(self._key(experts.count, inner, found), "experts", dims)
 
-    def _key(self, count: int, inner: int, found: Quantisation) -> TableKey:
+    def _key(self, count: int, inner: int, found: Quantization) -> TableKey:
         return moe_key(count, inner, found)
 
     def workloads(self, shape: Shape, size: int) -> list[tuple[str, Workload]]:
         """Both products of the layer; none for weights that our kernel does not take."""
-        quantised = _find_quantised(shape.key)
-        if quantised is None or shape.key.marks:
+        quantized = _find_quantized(shape.key)
+        if quantized is None or shape.key.marks:
             return []
         dims = {"tokens": size, **shape.dims, "dtype": _DTYPE}
-        dims |= {"quantised": quantised} if quantised else {}
+        dims |= {"quantized": quantized} if quantized else {}
         return [("moe_matmul", Workload.of(**dims, gemm=gemm)) for gemm in GEMMS]
 
     def place(self, kernel: str, workload: Workload) -> Place | None:
         if kernel != "moe_matmul" or workload.text("gemm") not in GEMMS:
             return None
-        stored = _STORED[f"{workload.get('quantised') or ''}"]
+        stored = _STORED[f"{workload.get('quantized') or ''}"]
         key = moe_key(workload.size("experts"), workload.size("intermediate"), stored)
         rest = (
             ("top_k", workload.size("top_k")),
@@ -110,12 +110,12 @@ class MoeAdapter(Adapter):
         return Place(key, workload.size("tokens"), workload.text("gemm"), rest)
 
     def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
-        quantised = _find_quantised(key)
-        if quantised is None or "per_channel_quant" in key.marks:
+        quantized = _find_quantized(key)
+        if quantized is None or "per_channel_quant" in key.marks:
             return None
         dims: dict[str, Value] = {"experts": key.size("E"), "intermediate": key.size("N")}
         # None: workloads without this dim.
-        dims["quantised"] = quantised or None
+        dims["quantized"] = quantized or None
         return {**dims, "gemm": "down"} if "down" in key.marks else dims
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:

@@ -15,7 +15,7 @@ from search_spaces.records import Config, Device
 from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
-from tuner.integrations.model_configs import Experts, Quantisation
+from tuner.integrations.model_configs import Experts, Quantization
 from tuner.integrations.moe_tables import MoeAdapter, moe_key, tile_row
 
 _BETWEEN = " "
@@ -69,7 +69,7 @@ class SglangMoe(MoeAdapter):
         fused = Experts(count + more, experts.top_k + more, experts.hidden, experts.intermediate)
         return [fused, *plain]
 
-    def _key(self, count: int, inner: int, found: Quantisation) -> TableKey:
+    def _key(self, count: int, inner: int, found: Quantization) -> TableKey:
         marks = ("per_channel_quant",) if found.per_channel and found.dtype else ()
         key = moe_key(count, inner, found)
         return TableKey(key.sizes, key.dtype, key.block_shape, marks)

@@ -14,7 +14,7 @@ from search_spaces.records import Config, Device
 from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
-from tuner.integrations.model_configs import Quantisation
+from tuner.integrations.model_configs import Quantization
 from tuner.integrations.moe_tables import MoeAdapter, moe_key, tile_row
 
 #: The dtypes of `_get_config_dtype_str`; files of any other are never looked for.
@@ -51,11 +51,11 @@ class VllmMoe(MoeAdapter):
         "grf_mode",
     )
 
-    def _key(self, count: int, inner: int, found: Quantisation) -> TableKey:
+    def _key(self, count: int, inner: int, found: Quantization) -> TableKey:
         # Eight-bit activations with int8 weights have no dtype in the name: they share the table
         # of 16-bit weights.
         known = found.dtype if found.dtype in _DTYPES else ""
-        return moe_key(count, inner, Quantisation(known, found.block_shape))
+        return moe_key(count, inner, Quantization(known, found.block_shape))
 
     def file_name(self, key: TableKey, device: str) -> str:
         """Every card of the H200 family is `NVIDIA_H200`."""

@@ -84,7 +84,7 @@ def _campaign(
     if not wanted:
         raise TunerError(
             "no kernel here tunes the missing tables",
-            "some quantised experts have none; tune them with the library's own script",
+            "some quantized experts have none; tune them with the library's own script",
         )
     lines: dict[str, dict[str, Any]] = {}
     for name, workload in wanted:

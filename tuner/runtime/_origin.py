@@ -14,15 +14,22 @@ _TOOLS = frozenset({"torch", "triton", "numpy"})
 #: The farm's own packages are own code wherever they are installed.
 _OURS = frozenset({"search_spaces", "workers", "results_db", "reports", "tuner"})
 _INSTALLED = ("site-packages", "dist-packages")
-#: Modules of the farm that find, import and trace code: by name, or by how the name begins. They
-#: have state, which differs from process to process, and no launch depends on them.
-_MACHINERY = (
-    "search_spaces.absent_device",
-    "search_spaces.import_stamps",
-    "search_spaces.registry",
-    "search_spaces.sibling_imports",
-    "search_spaces.source_",
-    "tuner.tracing",
+#: Modules of the farm that declare, find, import and trace code, with what is below them. No launch
+#: depends on them, and some have state, which differs from process to process.
+_MACHINERY = frozenset(
+    {
+        "search_spaces.absent_device",
+        "search_spaces.declaration",
+        "search_spaces.errors",
+        "search_spaces.import_stamps",
+        "search_spaces.records",
+        "search_spaces.registry",
+        "search_spaces.sibling_imports",
+        "search_spaces.source_changes",
+        "search_spaces.source_positions",
+        "search_spaces.source_reach",
+        "tuner.tracing",
+    }
 )
 _FARM = "tuner"
 
@@ -38,7 +45,7 @@ class Origins:
         top = module.partition(".")[0]
         if top in _TOOLS:
             return top
-        if module.startswith(_MACHINERY):
+        if _MACHINERY & {module, ".".join(module.split(".")[:2])}:
             return _FARM
         if not file:
             file = _file(module)

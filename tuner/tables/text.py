@@ -1,4 +1,4 @@
-"""Encode tables as JSON: sorted, equal bytes for equal content. `runtime/_read.py` decodes."""
+"""Encode tables as JSON: equal bytes for equal content. `runtime/_read.py` decodes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def device_stem(name: str, kind: str) -> str:
 
 
 def text_of(table: Table) -> str:
-    """The table's JSON: two-space indent, sorted names, entries by key, a newline at the end."""
-    return json.dumps(document_of(table), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """The table's JSON: two-space indent, entries by key, a newline at the end.
+
+    Names are sorted, except the dims of a key, which stay as the kernel declares them.
+    """
+    return json.dumps(_sort_names(document_of(table)), indent=2, allow_nan=False) + "\n"
 
 
 def document_of(table: Table) -> dict[str, Any]:
@@ -61,6 +64,15 @@ def document_of(table: Table) -> dict[str, Any]:
         "entries": [_entry(entry) for entry in ordered],
         "provenance": dict(table.provenance),
     }
+
+
+def _sort_names(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            name: value[name] if name == "key" else _sort_names(value[name])
+            for name in sorted(value)
+        }
+    return [_sort_names(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _entry(entry: Entry) -> Mapping[str, Any]:

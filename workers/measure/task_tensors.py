@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import KernelError
-from search_spaces.kernel import Kernel, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Kernel
+from search_spaces.records import TensorSpec, Workload
 from tuner.tracing import span
 from workers.job_records import KernelRef
 from workers.measure.gate.buffers import ALIGNMENT, Arena, GuardedTensor

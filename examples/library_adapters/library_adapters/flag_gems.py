@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import TunerError, Value
-from tuner.integrations import products_of, quantisation_of
+from tuner.integrations import products_of, quantization_of
 
 from library_adapters.captured_library import CapturedLibrary, OwnConfig
 from library_adapters.layers import (
@@ -53,7 +53,7 @@ class FlagGems(CapturedLibrary):
     )
 
     def layers(self, model: Mapping[str, Any], tensor_parallel: int = 1) -> list[Layer]:
-        found = quantisation_of(model)
+        found = quantization_of(model)
         if found is None or found.dtype:
             return []
         dtype = dtype_of(model)

@@ -9,25 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.activation.triton_kernels import activation_kernel, gated_kernel
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.elements import (
     default_point,
     element_constants,
     element_grid,
     element_space,
 )
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.limits import MAX_SIZE, integer
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor, scripted
+from search_spaces.tensors import Tensors, scripted
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
     Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -36,7 +34,6 @@ PLAIN = ("relu", "relu1", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 GATED = ("swiglu", "geglu")
 #: Operations of one element, roughly.
 _FLOPS = 10.0
-_SMALL_ROWS, _SMALL_COLS = 5, 333
 
 
 def _relu1(x: torch.Tensor) -> torch.Tensor:
@@ -101,55 +98,35 @@ class Activation(Kernel):
     """
 
     name = "activation"
+    dims = Dims(rows=int, cols=MAX_SIZE // 2, function=(*PLAIN, *GATED), dtype=DTYPES)
+    small = {"rows": 5, "cols": 333}
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 14336, "swiglu", "bfloat16"),  # Llama-3 8B, 8,192 tokens
-            _workload(16, 28672, "swiglu", "bfloat16"),  # Llama-3 70B, decoding 16 requests
-            _workload(4096, 12288, "swiglu", "bfloat16"),  # Qwen3 8B
-            _workload(48000, 5120, "gelu", "float16"),  # Whisper large-v3's encoder, 32 segments
-            _workload(4096, 21504, "geglu", "bfloat16"),  # Gemma 3 27B
-            _workload(401408, 64, "relu", "float16"),  # ResNet-50's first layer, 32 images
-            _workload(100352, 256, "relu1", "bfloat16"),
-            _workload(65536, 1024, "sigmoid", "float32"),  # a gate of DLRM's interactions
-            _workload(16384, 4096, "tanh", "bfloat16"),
-            _workload(8191, 4099, "silu", "float32"),
-            _workload(8192, 3072, "gelu_tanh", "bfloat16"),  # GPT-2 small
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE // 2},
-            dtypes=DTYPES,
-            choices={"function": (*PLAIN, *GATED)},
+        return self.dims.workloads(
+            (8192, 14336, "swiglu", "bfloat16"),  # Llama-3 8B, 8,192 tokens
+            (16, 28672, "swiglu", "bfloat16"),  # Llama-3 70B, decoding 16 requests
+            (4096, 12288, "swiglu", "bfloat16"),  # Qwen3 8B
+            (48000, 5120, "gelu", "float16"),  # Whisper large-v3's encoder, 32 segments
+            (4096, 21504, "geglu", "bfloat16"),  # Gemma 3 27B
+            (401408, 64, "relu", "float16"),  # ResNet-50's first layer, 32 images
+            (100352, 256, "relu1", "bfloat16"),
+            (65536, 1024, "sigmoid", "float32"),  # a gate of DLRM's interactions
+            (16384, 4096, "tanh", "bfloat16"),
+            (8191, 4099, "silu", "float32"),
+            (8192, 3072, "gelu_tanh", "bfloat16"),  # GPT-2 small
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=_SMALL_ROWS, cols=_SMALL_COLS)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         width = workload.size("cols") * (2 if _gated(workload) else 1)
-        spec = TensorSpec((workload.size("rows"), width), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device, scale=2.0)}
+        return {"x": workload.spec("rows", width, scale=2.0)}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": _torch_function(workload.text("function"))(inputs["x"].double())}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        tensors = 3.0 if _gated(workload) else 2.0
-        moved = tensors * elements * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=_FLOPS * elements, bytes=moved)
+        return _FLOPS * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         return element_space(_blocked(workload), self.name)
@@ -170,26 +147,20 @@ class Activation(Kernel):
         constants["COLS"] = blocked
         return [Launch(gated_kernel, grid, (x, out, rows), constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         name = workload.text("function")
 
         def eager(x: torch.Tensor) -> torch.Tensor:
             return _torch_function(name)(x)
 
-        found = {
-            "eager": named("out", eager, "x"),
-            "compile": named("out", compiled(eager), "x"),
-            "torchscript": named("out", scripted(eager), "x"),
-        }
-        if name == "relu1":
-            found["clamp"] = named("out", _relu1_clamp, "x")
-            found["clamp_"] = named("out", _relu1_clamp_, "x")
-            found["torchscript_clamp"] = named("out", scripted(_relu1_clamp), "x")
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        found = {"torchscript": scripted(self.eager(workload))}
+        if workload["function"] == "relu1":
+            found |= {"clamp": _relu1_clamp, "clamp_": _relu1_clamp_}
+            found["torchscript_clamp"] = scripted(_relu1_clamp)
         return found
-
-
-def _workload(rows: int, cols: int, function: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, function=function, dtype=dtype)
 
 
 def _gated(workload: Workload) -> bool:

@@ -9,33 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import alignment
-from search_spaces.declaration.dimensions import check_dims, number_of
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims, number_of
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.add_norm.space import MAX_COLS, add_norm_space, default_point
 from search_spaces.kernels.add_norm.triton_kernels import add_norm_kernel
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.rows import step_constants, step_grid
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.shape_tensor import as_bytes
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 KINDS_OF_NORM = ("rms_norm", "layer_norm")
 #: The dtypes of the result: that of the workload, or codes with a scale for each row.
 RESULTS = ("same", *LARGEST_CODE)
 DEFAULT_EPS = 1e-5
 _LEAST_AMAX = 1e-12
-_SCALE_BYTES = 4
 #: A quotient near a tie between two codes may be rounded to either: a step of float8 is at most an
 #: eighth of the number, one of int8 is 1.
-_QUANTISED = {FLOAT8: Tolerance(1e-2, 1 / 8), "int8": Tolerance(5e-3, 1.0)}
+_QUANTIZED = {FLOAT8: Tolerance(1e-2, 1 / 8), "int8": Tolerance(5e-3, 1.0)}
 
 
 class AddNorm(Kernel):
@@ -46,62 +42,49 @@ class AddNorm(Kernel):
     dtype before it is normalised, so that both outputs belong together, as in the blocks of Llama.
 
     to: same for a result of the dtype; float8_e4m3fn or int8 for codes of it with a scale[rows], as
-    the kernel `quantise` gives them for rows. The result is quantised as it is in float32.
+    the kernel `quantize` gives them for rows. The result is quantized as it is in float32.
     """
 
     name = "add_norm"
+    dims = Dims(rows=int, cols=MAX_COLS, kind=KINDS_OF_NORM, to=RESULTS, dtype=DTYPES, eps=float)
+    small = {"rows": 13, "cols": 509}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 4096, "rms_norm", "bfloat16"),  # Llama-3 8B
-            _workload(4096, 8192, "rms_norm", "bfloat16"),  # Llama-3 70B
-            _workload(64, 8192, "rms_norm", "bfloat16"),  # Llama-3 70B, decoding 64 sequences
-            _workload(8192, 5120, "rms_norm", "bfloat16"),  # Qwen3 32B
-            _workload(8192, 2880, "rms_norm", "bfloat16"),  # GPT-OSS 20B
-            _workload(4096, 7168, "rms_norm", "bfloat16"),  # DeepSeek-V3
-            _workload(8192, 4096, "rms_norm", "bfloat16", FLOAT8),  # Llama-3 8B in float8
-            _workload(4096, 7168, "rms_norm", "bfloat16", FLOAT8),  # DeepSeek-V3 by rows
-            _workload(64, 8192, "rms_norm", "bfloat16", FLOAT8),  # Llama-3 70B, decoding
-            _workload(8192, 5120, "rms_norm", "bfloat16", "int8"),  # Qwen3 32B in int8
-            _workload(16384, 1024, "layer_norm", "bfloat16"),  # BERT-large
-            _workload(12000, 1280, "layer_norm", "float16"),  # Whisper large-v3, 8 segments
-            _workload(4096, 16384, "rms_norm", "float32"),  # Llama-3 405B
-            _workload(4099, 1003, "layer_norm", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_COLS},
-            dtypes=DTYPES,
-            optional=("eps",),
-            choices={"kind": KINDS_OF_NORM, "to": RESULTS},
+        return self.dims.workloads(
+            (8192, 4096, "rms_norm", "same", "bfloat16"),  # Llama-3 8B
+            (4096, 8192, "rms_norm", "same", "bfloat16"),  # Llama-3 70B
+            (64, 8192, "rms_norm", "same", "bfloat16"),  # Llama-3 70B, decoding 64 sequences
+            (8192, 5120, "rms_norm", "same", "bfloat16"),  # Qwen3 32B
+            (8192, 2880, "rms_norm", "same", "bfloat16"),  # GPT-OSS 20B
+            (4096, 7168, "rms_norm", "same", "bfloat16"),  # DeepSeek-V3
+            (8192, 4096, "rms_norm", FLOAT8, "bfloat16"),  # Llama-3 8B in float8
+            (4096, 7168, "rms_norm", FLOAT8, "bfloat16"),  # DeepSeek-V3 by rows
+            (64, 8192, "rms_norm", FLOAT8, "bfloat16"),  # Llama-3 70B, decoding
+            (8192, 5120, "rms_norm", "int8", "bfloat16"),  # Qwen3 32B in int8
+            (16384, 1024, "layer_norm", "same", "bfloat16"),  # BERT-large
+            (12000, 1280, "layer_norm", "same", "float16"),  # Whisper large-v3, 8 segments
+            (4096, 16384, "rms_norm", "same", "float32"),  # Llama-3 405B
+            (4099, 1003, "layer_norm", "same", "float32"),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=13, cols=509)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        matrix = TensorSpec((workload.size("rows"), workload.size("cols")), dtype)
-        vector = TensorSpec((workload.size("cols"),), dtype)
-        inputs = {
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        found = {
             # Not centred at zero, so that a variant without the subtraction of the mean fails.
-            "x": random_tensor(matrix, source, device).add_(1),
-            "residual": random_tensor(matrix, source, device, scale=2.0),
-            "weight": random_tensor(vector, source, device, scale=0.25).add_(1),
+            "x": workload.spec("rows", "cols", mean=1.0),
+            "residual": workload.spec("rows", "cols", scale=2.0),
+            "weight": workload.spec("cols", mean=1.0, scale=0.25),
         }
-        if _is_centred(workload):
-            inputs["bias"] = random_tensor(vector, source, device)
-        return inputs
+        return {**found, "bias": workload.spec("cols")} if _is_centred(workload) else found
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         rows, to = workload.size("rows"), workload.text("to")
-        matrix = TensorSpec((rows, workload.size("cols")), workload.text("dtype"))
+        matrix = workload.spec(rows, "cols")
         if to == "same":
             return {"residual_out": matrix, "out": matrix}
-        codes = {"out": TensorSpec(matrix.shape, to), "scale": TensorSpec((rows,), "float32")}
+        codes = {
+            "out": workload.spec(*matrix.shape, dtype=to),
+            "scale": workload.spec(rows, dtype="float32"),
+        }
         return {"residual_out": matrix, **codes}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -111,22 +94,19 @@ class AddNorm(Kernel):
         normalised = _norm(workload)(total, *vectors)
         if workload["to"] == "same":
             return {"residual_out": total, "out": normalised}
-        codes, scale = _quantised(normalised, workload)
+        codes, scale = _quantized(normalised, workload)
         return {"residual_out": total, "out": codes.double(), "scale": scale.double()}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         if workload["to"] != "same":
-            return _QUANTISED[workload.text("to")]
+            return _QUANTIZED[workload.text("to")]
         relative = ROUNDING[workload.text("dtype")]
         # The rounding error of one element may be twice that of the whole output.
         return Tolerance(relative, 2 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        each, vectors = ELEMENT_BYTES[workload.text("dtype")], len(_vectors(workload))
-        result = rows * (cols * each if workload["to"] == "same" else cols + _SCALE_BYTES)
-        moved = float((3 * rows + vectors) * cols * each + result)
-        return Cost(flops=(8.0 if _is_centred(workload) else 5.0) * rows * cols, bytes=moved)
+    def flops(self, workload: Workload) -> float:
+        rows, cols = workload.sizes("rows", "cols")
+        return (8.0 if _is_centred(workload) else 5.0) * rows * cols
 
     def space(self, workload: Workload) -> SearchSpace:
         return add_norm_space(workload, self.name)
@@ -135,7 +115,7 @@ class AddNorm(Kernel):
         return default_point(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        rows, cols = workload.size("rows"), workload.size("cols")
+        rows, cols = workload.sizes("rows", "cols")
         steps = step_constants(workload, config)
         even_rows = steps.pop("EVEN_ROWS")
         constants = {
@@ -164,16 +144,16 @@ class AddNorm(Kernel):
             total = x + residual
             return total, norm(total, *vectors)
 
-        def quantised(
+        def quantized(
             x: torch.Tensor, residual: torch.Tensor, *vectors: torch.Tensor
         ) -> tuple[torch.Tensor, ...]:
             total = x + residual
             normalised = norm(total.float(), *(vector.float() for vector in vectors))
-            return total, *_quantised(normalised, workload)
+            return total, *_quantized(normalised, workload)
 
         outputs, run = tuple(self.outputs(workload)), eager
         if workload["to"] != "same":
-            run = quantised
+            run = quantized
         names = ("x", "residual", *_vectors(workload))
         return {
             "eager": named(outputs, run, *names),
@@ -181,11 +161,7 @@ class AddNorm(Kernel):
         }
 
 
-def _workload(rows: int, cols: int, kind: str, dtype: str, to: str = "same") -> Workload:
-    return Workload.of(rows=rows, cols=cols, kind=kind, to=to, dtype=dtype)
-
-
-def _quantised(x: torch.Tensor, workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+def _quantized(x: torch.Tensor, workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales of rows by plain torch; the quotients are rounded to float32 first."""
     import torch
 

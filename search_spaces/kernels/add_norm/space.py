@@ -5,12 +5,8 @@ from __future__ import annotations
 from search_spaces.block_sizes import next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import fits_shared, integer, threads
-from search_spaces.kernels.quantise.space import (
-    CONVERSIONS,
-    convert_parameter,
-    default_conversion,
-)
+from search_spaces.kernels.limits import fits_shared, integer, threads
+from search_spaces.kernels.quantize.space import CONVERSIONS, convert_parameter, default_conversion
 from search_spaces.kernels.rows import ROW_CONSTRAINTS, stage_parameters, step_parameters
 from search_spaces.params import Boolean, PowerOfTwo
 from search_spaces.records import Config, Device, Workload

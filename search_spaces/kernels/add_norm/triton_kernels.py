@@ -4,13 +4,13 @@
 
 The sum is rounded to its dtype, as it is stored, before it is normalised in float32. Rows are
 centred before they are squared, so that nothing cancels. With LARGEST, the largest code, the result
-is quantised by the largest magnitude of its row, as `quantise` does.
+is quantized by the largest magnitude of its row, as `quantize` does.
 """
 
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.quantise.triton_kernels import codes_of, scale_of
+from search_spaces.kernels.quantize.triton_kernels import codes_of, scale_of
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def add_norm_kernel(
     All matrices are contiguous. BLOCK is the power of two that holds a row of COLS, which is a
     multiple of ALIGN. EVEN: there is nothing to mask. weight[COLS] and bias[COLS] are read once per
     program. CENTRED subtracts the mean and adds the bias, as LayerNorm does and RMSNorm does not.
-    LARGEST is 0 where the result is not quantised; scale[rows] is written otherwise. With STREAM,
+    LARGEST is 0 where the result is not quantized; scale[rows] is written otherwise. With STREAM,
     lines are marked to leave the caches first. LOAD_STAGES groups are in flight.
     """
     cols = tl.arange(0, BLOCK)

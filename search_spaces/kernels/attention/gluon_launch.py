@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import e as euler
 from math import log2, sqrt
-from typing import TYPE_CHECKING
 
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -13,12 +12,9 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.kernel import Launch
 from search_spaces.kernels.attention.gluon_kernels import attention_hopper
 from search_spaces.kernels.attention.space import CONSUMER_ROWS
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.records import Config, Workload
-from search_spaces.tensors import sm_count
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, sm_count
 
 #: By consumers: registers of each thread at the start, and those of a consumer's thread after the
 #: loading warp, whose warp group keeps 24, has given up the rest. All together they are 64 K; two
@@ -28,7 +24,7 @@ _REGISTERS = {1: (128, 232), 2: (168, 240), 3: (128, 160)}
 
 def gluon_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch:
     """One launch over tiles of 64 queries for each consumer."""
-    size, dim = workload.size("sequence"), workload.size("head_dim")
+    size, dim = workload.sizes("sequence", "head_dim")
     heads = workload.size("batch") * workload.size("heads")
     block_n, consumers = integer(config, "BLOCK_N"), integer(config, "consumers")
     layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)

@@ -9,7 +9,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dialects import DIALECTS, GLUON, TRITON, gluon_constraints
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
     block_parameter,
     fits_shared,

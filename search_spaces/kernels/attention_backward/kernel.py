@@ -12,9 +12,9 @@ from math import log2, prod, sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.attention_backward.space import backward_space, default_point
 from search_spaces.kernels.attention_backward.torch_gradients import gradient_baselines
 from search_spaces.kernels.attention_backward.triton_kernels import (
@@ -22,8 +22,8 @@ from search_spaces.kernels.attention_backward.triton_kernels import (
     key_gradients_kernel,
     query_gradients_kernel,
 )
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.masked_attention import (
     DTYPES,
     MOST_HEADS,
@@ -34,19 +34,16 @@ from search_spaces.kernels.masked_attention import (
     exact_gradients,
     group_of,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
 HEAD_DIMS = (64, 128, 256)
 #: Rows of a program that computes delta.
 _DELTA_ROWS = 32
-_FLOAT_BYTES = 4
 
 
 class AttentionBackward(Kernel):
@@ -60,33 +57,30 @@ class AttentionBackward(Kernel):
     """
 
     name = "attention_backward"
+    dims = Dims(
+        batch=2**15,
+        q_heads=MOST_HEADS,
+        kv_heads=MOST_HEADS,
+        sequence=2**20,
+        head_dim=HEAD_DIMS,
+        causal=bool,
+        dtype=DTYPES,
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(1, 32, 8, 8192, 128, True),  # Llama-3 8B
-            _workload(1, 64, 8, 4096, 128, True),  # Llama-3 70B, Qwen3 32B
-            _workload(4, 32, 8, 2048, 128, True),  # Mistral 7B, Mixtral
-            _workload(2, 16, 16, 4096, 256, True),  # Gemma 7B
-            _workload(16, 12, 12, 1024, 64, True, "float16"),  # GPT-2
-            _workload(32, 16, 16, 512, 64, False),  # BERT large
-            _workload(16, 16, 16, 577, 64, False),  # ViT-L/14 of 336 x 336 pixels
-        ]
+        return self.dims.workloads(
+            (1, 32, 8, 8192, 128, True, "bfloat16"),  # Llama-3 8B
+            (1, 64, 8, 4096, 128, True, "bfloat16"),  # Llama-3 70B, Qwen3 32B
+            (4, 32, 8, 2048, 128, True, "bfloat16"),  # Mistral 7B, Mixtral
+            (2, 16, 16, 4096, 256, True, "bfloat16"),  # Gemma 7B
+            (16, 12, 12, 1024, 64, True, "float16"),  # GPT-2
+            (32, 16, 16, 512, 64, False, "bfloat16"),  # BERT large
+            (16, 16, 16, 577, 64, False, "bfloat16"),  # ViT-L/14 of 336 x 336 pixels
+        )
 
     def check_workload(self, workload: Workload) -> None:
         where = f"{self.name} [{workload.key}]"
-        check_dims(
-            self.name,
-            workload,
-            sizes={
-                "batch": 2**15,
-                "q_heads": MOST_HEADS,
-                "kv_heads": MOST_HEADS,
-                "sequence": 2**20,
-            },
-            dtypes=DTYPES,
-            flags=("causal",),
-            choices={"head_dim": HEAD_DIMS},
-        )
+        super().check_workload(workload)
         check_groups(where, workload)
         if workload["sequence"] == 1:
             raise WorkloadError(
@@ -103,15 +97,15 @@ class AttentionBackward(Kernel):
         return workload.with_dims(batch=1, kv_heads=1, q_heads=group, sequence=139)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype, shapes = generator(seed, device), workload.text("dtype"), _shapes(workload)
+        source, shapes = generator(seed, device), _shapes(workload)
         scales = {**SCALES, "dout": 1.0}
         inputs = {
-            name: random_tensor(TensorSpec(shapes[name], dtype), source, device, scale)
+            name: random_tensor(workload.spec(*shapes[name]), source, device, scale)
             for name, scale in scales.items()
         }
         if device == "meta":
-            out = random_tensor(TensorSpec(shapes["q"], dtype), None, device)
-            lse = random_tensor(TensorSpec(shapes["lse"], "float32"), None, device)
+            out = random_tensor(workload.spec(*shapes["q"]), None, device)
+            lse = random_tensor(workload.spec(*shapes["lse"], dtype="float32"), None, device)
         else:
             import torch
 
@@ -122,11 +116,11 @@ class AttentionBackward(Kernel):
         return inputs | {"out": out, "lse": lse}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shapes, dtype = _shapes(workload), workload.text("dtype")
-        return {f"d{name}": TensorSpec(shapes[name], dtype) for name in SCALES}
+        shapes = _shapes(workload)
+        return {f"d{name}": workload.spec(*shapes[name]) for name in SCALES}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        return {"delta": TensorSpec(_shapes(workload)["lse"], "float32")}
+        return {"delta": workload.spec(*_shapes(workload)["lse"], dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         """In float64 from q, k, v and dout, a head and some queries at a time."""
@@ -143,15 +137,11 @@ class AttentionBackward(Kernel):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        shapes, size = _shapes(workload), workload.size("sequence")
+    def flops(self, workload: Workload) -> float:
+        size = workload.size("sequence")
         pairs = Mask(bool(workload["causal"])).pairs(size, size)
         heads = workload.size("batch") * workload.size("q_heads")
-        elements = 4 * prod(shapes["q"]) + 4 * prod(shapes["k"])
-        moved = elements * ELEMENT_BYTES[workload.text("dtype")]
-        sums = prod(shapes["lse"]) * _FLOAT_BYTES
-        flops = 10.0 * heads * pairs * workload.size("head_dim")
-        return Cost(flops=flops, bytes=float(moved + sums))
+        return 10.0 * heads * pairs * workload.size("head_dim")
 
     def space(self, workload: Workload) -> SearchSpace:
         return backward_space(workload)
@@ -175,7 +165,7 @@ class AttentionBackward(Kernel):
 
 def _gradient_launch(workload: Workload, config: Config, tensors: Tensors, launch: str) -> Launch:
     """The launch for dk and dv (`kv`), over blocks of keys, or for dq (`q`), over queries."""
-    size, dim = workload.size("sequence"), workload.size("head_dim")
+    size, dim = workload.sizes("sequence", "head_dim")
     block_m, block_n = (integer(config, f"{launch}_BLOCK_{side}") for side in "MN")
     keys = launch == "kv"
     blocks = ceil_div(size, block_n if keys else block_m)
@@ -198,28 +188,8 @@ def _gradient_launch(workload: Workload, config: Config, tensors: Tensors, launc
     return Launch(fn, (heads * blocks,), arguments, constants)
 
 
-def _workload(
-    batch: int,
-    q_heads: int,
-    kv_heads: int,
-    sequence: int,
-    head_dim: int,
-    causal: bool,
-    dtype: str = "bfloat16",
-) -> Workload:
-    return Workload.of(
-        batch=batch,
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        sequence=sequence,
-        head_dim=head_dim,
-        causal=causal,
-        dtype=dtype,
-    )
-
-
 def _shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
-    batch, size, dim = (workload.size(name) for name in ("batch", "sequence", "head_dim"))
+    batch, size, dim = workload.sizes("batch", "sequence", "head_dim")
     q = (batch, workload.size("q_heads"), size, dim)
     k = (batch, workload.size("kv_heads"), size, dim)
     return {"q": q, "k": k, "v": k, "dout": q, "lse": q[:3]}

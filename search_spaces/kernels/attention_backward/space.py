@@ -13,7 +13,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import block_parameter, fits_shared, integer
+from search_spaces.kernels.limits import block_parameter, fits_shared, integer
 from search_spaces.params import Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace

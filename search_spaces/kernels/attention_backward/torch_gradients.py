@@ -11,12 +11,10 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.kernels.torch_attention import require_cuda
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
     Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

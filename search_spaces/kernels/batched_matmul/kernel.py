@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.batched_matmul.space import (
     batched_space,
     product_of,
@@ -21,17 +21,16 @@ from search_spaces.kernels.batched_matmul.triton_kernels import (
     batched_matmul_kernel,
     descriptor_batched_matmul_kernel,
 )
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.cublas import cublas_products
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.products import product_tolerance, tiles, usual_point
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor, sm_count
+from search_spaces.tensors import Tensors, sm_count
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Which factor all products share.
 SHARED = ("none", "a", "b")
@@ -49,6 +48,17 @@ class BatchedMatmul(Kernel):
     """
 
     name = "batched_matmul"
+    dims = Dims(
+        batch=_MOST,
+        M=_LARGEST,
+        N=_LARGEST,
+        K=_LARGEST,
+        transpose_a=bool,
+        transpose_b=bool,
+        shared=SHARED,
+        dtype=DTYPES,
+        tolerance=float,
+    )
 
     def workloads(self) -> Sequence[Workload]:
         return [
@@ -66,50 +76,30 @@ class BatchedMatmul(Kernel):
             _workload(33, (101, 203, 307), "float16", transposed="ab"),
         ]
 
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"batch": _MOST, "M": _LARGEST, "N": _LARGEST, "K": _LARGEST},
-            dtypes=DTYPES,
-            flags=("transpose_a", "transpose_b"),
-            choices={"shared": SHARED},
-            optional=("tolerance",),
-        )
-
     def small_workload(self, workload: Workload) -> Workload:
         # Where the workload takes descriptors, keep rows of whole 16 bytes.
         if takes_descriptors(workload):
             return workload.with_dims(batch=3, M=40, N=72, K=136)
         return workload.with_dims(batch=3, M=37, N=71, K=131)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        a, b = (TensorSpec(stored_shape(workload, name), dtype) for name in ("a", "b"))
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         # Scaled so that outputs are of the order of one, whatever K.
-        scale = 1 / sqrt(workload.size("K"))
+        scales = {"a": 1.0, "b": 1 / sqrt(workload.size("K"))}
         return {
-            "a": random_tensor(a, source, device),
-            "b": random_tensor(b, source, device, scale=scale),
+            name: workload.spec(*stored_shape(workload, name), scale=scale)
+            for name, scale in scales.items()
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shape = tuple(workload.size(dim) for dim in ("batch", "M", "N"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        a, b = _oriented(workload, inputs["a"].double(), inputs["b"].double())
-        return {"out": a @ b}
+        return {"out": workload.spec(*shape)}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         return product_tolerance(workload)
 
-    def cost(self, workload: Workload) -> Cost:
-        batch, m, n, k = (workload.size(dim) for dim in ("batch", "M", "N", "K"))
-        counts = {name: stored_shape(workload, name)[0] for name in ("a", "b")}
-        elements = counts["a"] * m * k + counts["b"] * k * n + batch * m * n
-        each = ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=2.0 * batch * m * n * k, bytes=float(elements * each))
+    def flops(self, workload: Workload) -> float:
+        batch, m, n, k = workload.sizes("batch", "M", "N", "K")
+        return 2.0 * batch * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return batched_space(workload)
@@ -130,52 +120,22 @@ class BatchedMatmul(Kernel):
             return [_descriptor_launch(workload, config, tensors, constants)]
         return [_pointer_launch(workload, config, tensors, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             left, right = _oriented(workload, a, b)
             return left @ right
 
-        def by_cublas(precision: str) -> Callable[[Tensors], Tensors]:
-            cublas = _Cublas(precision)
+        return eager
 
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        def oriented(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             def vendor(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-                return cublas(workload.size("batch"), *_oriented(workload, a, b))
+                factors = _oriented(workload, a, b)
+                return product(*(each.expand(workload.size("batch"), -1, -1) for each in factors))
 
-            return named("out", vendor, "a", "b")
+            return vendor
 
-        found = {
-            "eager": named("out", eager, "a", "b"),
-            "compile": named("out", compiled(eager), "a", "b"),
-            "vendor": by_cublas("ieee"),
-        }
-        if workload["dtype"] == "float32":
-            found["vendor_tf32"] = by_cublas("tf32")
-        return found
-
-
-class _Cublas:
-    """cuBLAS by `torch.bmm(a, b, out=...)` into one buffer; float32 in `precision`."""
-
-    def __init__(self, precision: str) -> None:
-        self._precision = precision
-        self._out: torch.Tensor | None = None
-
-    def __call__(self, count: int, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        if a.device.type != "cuda":
-            raise RuntimeError(f"cuBLAS needs CUDA tensors, got one on {a.device.type}")
-        shape = (count, a.shape[1], b.shape[2])
-        out = self._out
-        if out is None or (out.shape, out.dtype, out.device) != (shape, a.dtype, a.device):
-            out = self._out = torch.empty(shape, dtype=a.dtype, device=a.device)
-        settings = torch.backends.cuda.matmul
-        before = settings.fp32_precision
-        settings.fp32_precision = self._precision
-        try:
-            return torch.bmm(a.expand(count, -1, -1), b.expand(count, -1, -1), out=out)
-        finally:
-            settings.fp32_precision = before
+        return {name: oriented(product) for name, product in cublas_products(workload).items()}
 
 
 def _workload(
@@ -189,7 +149,7 @@ def _workload(
     """sizes: M, N and K. transposed: the factors that are stored so, such as `ab`."""
     m, n, k = sizes
     transposes = {f"transpose_{name}": name in transposed for name in ("a", "b")}
-    return Workload.of(batch=batch, M=m, N=n, K=k, shared=shared, dtype=dtype, **transposes)
+    return Workload.of(batch=batch, M=m, N=n, K=k, **transposes, shared=shared, dtype=dtype)
 
 
 def _oriented(

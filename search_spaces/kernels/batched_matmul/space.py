@@ -6,12 +6,7 @@ from dataclasses import replace
 
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.matmul.space import matmul_space
-from search_spaces.kernels.products import (
-    Product,
-    narrowed,
-    product_constraints,
-    product_features,
-)
+from search_spaces.kernels.products import Product, narrowed, product_constraints, product_features
 from search_spaces.params import Boolean, Choice, PowerOfTwo
 from search_spaces.records import Config, Workload
 from search_spaces.space import SearchSpace

@@ -12,29 +12,22 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.causal_convolution.triton_kernels import (
     channels_first_kernel,
     channels_last_kernel,
 )
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 LAYOUTS = ("blc", "bcl")
 _NARROWEST, _WIDEST = 2, 4
@@ -56,29 +49,34 @@ class CausalConvolution(Kernel):
     """
 
     name = "causal_convolution"
+    dims = Dims(
+        batch=_MOST_SIZE,
+        length=2**24,
+        channels=_MOST_SIZE,
+        width=tuple(range(_NARROWEST, _WIDEST + 1)),
+        layout=LAYOUTS,
+        bias=bool,
+        silu=bool,
+        dtype=DTYPES,
+    )
+    small = {"batch": 2, "length": 69, "channels": 13}
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8, 2048, 1536, "bcl", "float16"),  # Mamba-130m
-            _workload(4, 4096, 5120, "bcl", "bfloat16"),  # Mamba-2.8b
-            _workload(4, 4096, 5376, "blc", "bfloat16"),  # Mamba-2 2.7b
-            _workload(1, 16384, 8192, "bcl", "bfloat16"),  # Falcon-Mamba 7B
-            _workload(2, 8192, 8192, "blc", "bfloat16"),  # Jamba 1.5 Mini
-            _workload(2, 8192, 8192, "blc", "bfloat16", bias=False),  # Qwen3-Next 80B
-            _workload(16, 1024, 2304, "blc", "float16", width=3, silu=False),  # Hyena
-            _workload(2, 2048, 5120, "bcl", "float32"),
-            _workload(3, 1021, 389, "bcl", "float32", width=2),
-        ]
+        return self.dims.workloads(
+            (8, 2048, 1536, 4, "bcl", True, True, "float16"),  # Mamba-130m
+            (4, 4096, 5120, 4, "bcl", True, True, "bfloat16"),  # Mamba-2.8b
+            (4, 4096, 5376, 4, "blc", True, True, "bfloat16"),  # Mamba-2 2.7b
+            (1, 16384, 8192, 4, "bcl", True, True, "bfloat16"),  # Falcon-Mamba 7B
+            (2, 8192, 8192, 4, "blc", True, True, "bfloat16"),  # Jamba 1.5 Mini
+            (2, 8192, 8192, 4, "blc", False, True, "bfloat16"),  # Qwen3-Next 80B
+            (16, 1024, 2304, 3, "blc", True, False, "float16"),  # Hyena
+            (2, 2048, 5120, 4, "bcl", True, True, "float32"),
+            (3, 1021, 389, 2, "bcl", True, True, "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"batch": _MOST_SIZE, "length": 2**24, "channels": _MOST_SIZE},
-            dtypes=DTYPES,
-            flags=("bias", "silu"),
-            choices={"layout": LAYOUTS, "width": tuple(range(_NARROWEST, _WIDEST + 1))},
-        )
+        super().check_workload(workload)
         batch = workload.size("batch")
         for name in ("length", "channels"):
             if batch * workload.size(name) > _MOST_NUMBERED:
@@ -87,42 +85,23 @@ class CausalConvolution(Kernel):
                     "give a smaller batch",
                 )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(batch=2, length=69, channels=13)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
-        channels, width = workload.size("channels"), workload.size("width")
-        inputs = {
-            "x": random_tensor(_sequences(workload), source, device),
-            # Scaled so that outputs are of the order of one.
-            "weight": random_tensor(
-                TensorSpec((channels, width), dtype), source, device, scale=1 / sqrt(width)
-            ),
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        # Scaled so that outputs are of the order of one.
+        scale = 1 / sqrt(workload.size("width"))
+        found = {
+            "x": _sequences(workload),
+            "weight": workload.spec("channels", "width", scale=scale),
         }
-        if workload["bias"]:
-            spec = TensorSpec((channels,), dtype)
-            inputs["bias"] = random_tensor(spec, source, device, scale=0.5)
-        return inputs
+        return found | ({"bias": workload.spec("channels", scale=0.5)} if workload["bias"] else {})
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         return {"out": _sequences(workload)}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        exact = [inputs[name].double() for name in _names(workload)]
-        return {"out": _convolved(workload, *exact)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
-        channels, width = workload.size("channels"), workload.size("width")
+    def flops(self, workload: Workload) -> float:
+        channels, width = workload.sizes("channels", "width")
         elements = workload.size("batch") * workload.size("length") * channels
-        weights = channels * (width + bool(workload["bias"]))
-        moved = (2 * elements + weights) * ELEMENT_BYTES[workload.text("dtype")]
         each = 2.0 * width + 4.0 * bool(workload["silu"])
-        return Cost(flops=each * elements, bytes=float(moved))
+        return each * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         channels = next_power_of_two(workload.size("channels"))
@@ -146,7 +125,7 @@ class CausalConvolution(Kernel):
         return _default_point(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        batch, length = workload.size("batch"), workload.size("length")
+        batch, length = workload.sizes("batch", "length")
         channels = workload.size("channels")
         block_t, block_c = integer(config, "BLOCK_T"), integer(config, "BLOCK_C")
         constants: dict[str, Any] = {
@@ -171,40 +150,13 @@ class CausalConvolution(Kernel):
         programs = ceil_div(rows, block_c) * ceil_div(length, block_t)
         return [Launch(channels_first_kernel, (programs,), (*pointers, rows), constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(
             x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
         ) -> torch.Tensor:
             return _convolved(workload, x, weight, bias)
 
-        names = _names(workload)
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-
-def _workload(
-    batch: int,
-    length: int,
-    channels: int,
-    layout: str,
-    dtype: str,
-    *,
-    width: int = 4,
-    bias: bool = True,
-    silu: bool = True,
-) -> Workload:
-    return Workload.of(
-        batch=batch,
-        length=length,
-        channels=channels,
-        width=width,
-        layout=layout,
-        bias=bias,
-        silu=silu,
-        dtype=dtype,
-    )
+        return eager
 
 
 def _channels_last(workload: Workload) -> bool:
@@ -216,15 +168,10 @@ def _word(workload: Workload) -> int:
     return _WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")]
 
 
-def _names(workload: Workload) -> tuple[str, ...]:
-    return ("x", "weight", "bias") if workload["bias"] else ("x", "weight")
-
-
 def _sequences(workload: Workload) -> TensorSpec:
-    batch, length = workload.size("batch"), workload.size("length")
+    batch, length = workload.sizes("batch", "length")
     inner = (workload.size("channels"), length)
-    shape = (batch, *(reversed(inner) if _channels_last(workload) else inner))
-    return TensorSpec(shape, workload.text("dtype"))
+    return workload.spec(batch, *(reversed(inner) if _channels_last(workload) else inner))
 
 
 def _convolved(

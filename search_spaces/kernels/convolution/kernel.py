@@ -15,9 +15,9 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import tolerance_of
+from search_spaces.dims import Dims, tolerance_of
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.space import (
     bundle,
     by_row,
@@ -34,24 +34,24 @@ from search_spaces.kernels.convolution.triton_kernels import (
     described_convolution_kernel,
 )
 from search_spaces.kernels.convolution.workloads import WORKLOADS
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.images import (
+    MOST_SIZE,
+    WINDOW_DIMS,
     check_windows,
     convolved,
     cudnn_convolved,
     small_images,
     windows_of,
 )
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.matmul.triton_kernels import sum_splits_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor, sm_count
+from search_spaces.tensors import Tensors, sm_count
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _SUM_BLOCK = 1024
 
@@ -69,15 +69,26 @@ class Convolution(Kernel):
     """
 
     name = "convolution"
+    dims = Dims(
+        batch=MOST_SIZE,
+        height=MOST_SIZE,
+        width=MOST_SIZE,
+        in_channels=MOST_SIZE,
+        out_channels=MOST_SIZE,
+        **WINDOW_DIMS,
+        groups=MOST_SIZE,
+        dtype=DTYPES,
+        tolerance=float,
+    )
 
     def workloads(self) -> Sequence[Workload]:
         return WORKLOADS
 
     def check_workload(self, workload: Workload) -> None:
-        channels = ("in_channels", "out_channels", "groups")
-        check_windows(self.name, workload, channels, optional=("tolerance",))
+        super().check_workload(workload)
+        check_windows(self.name, workload)
         count, where = workload.size("groups"), f"{self.name} [{workload.key}]"
-        for name in channels[:2]:
+        for name in ("in_channels", "out_channels"):
             if workload.size(name) % count:
                 raise WorkloadError(
                     f"{where}: {name} is {workload.size(name)}, not a multiple of {count} groups",
@@ -94,30 +105,26 @@ class Convolution(Kernel):
             out_channels=few * min(group_out, 37),
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         weight = _weight_shape(workload)
         # Scaled so that outputs are of the order of one.
         scale = 1 / sqrt(weight[1] * weight[2] * weight[3])
         return {
-            "x": random_tensor(TensorSpec(_image_shape(workload), dtype), source, device),
-            "weight": random_tensor(TensorSpec(weight, dtype), source, device, scale=scale),
+            "x": workload.spec(*_image_shape(workload)),
+            "weight": workload.spec(*weight, scale=scale),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         windows = windows_of(workload)
         sizes = (windows.batch, windows.out_height, windows.out_width)
-        shape = (*sizes, workload.size("out_channels"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec(*sizes, "out_channels")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "SPLIT_K")
-        shape = (splits, windows_of(workload).pixels, workload.size("out_channels"))
-        return {"partial": TensorSpec(shape, "float32")} if splits > 1 else {}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        x, weight = inputs["x"].double(), inputs["weight"].double()
-        return {"out": convolved(x, weight, windows_of(workload), workload.size("groups"))}
+        if splits == 1:
+            return {}
+        pixels = windows_of(workload).pixels
+        return {"partial": workload.spec(splits, pixels, "out_channels", dtype="float32")}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         """The workload's own, else the rounding error of the output or of the sums in float32."""
@@ -129,16 +136,11 @@ class Convolution(Kernel):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         windows = windows_of(workload)
         out_channels, *sizes = _weight_shape(workload)
         terms = sizes[0] * sizes[1] * sizes[2]
-        read = windows.batch * windows.height * windows.width * workload.size("in_channels")
-        elements = read + out_channels * terms + windows.pixels * out_channels
-        return Cost(
-            flops=2.0 * windows.pixels * out_channels * terms,
-            bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]),
-        )
+        return 2.0 * windows.pixels * out_channels * terms
 
     def space(self, workload: Workload) -> SearchSpace:
         return convolution_space(workload)
@@ -165,26 +167,25 @@ class Convolution(Kernel):
             Launch(sum_splits_kernel, grid, arguments, constants),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         windows, count = windows_of(workload), workload.size("groups")
 
         def eager(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return convolved(x, weight, windows, count)
 
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        windows, count = windows_of(workload), workload.size("groups")
         vendor = partial(cudnn_convolved, windows=windows, groups=count)
-        names = ("x", "weight")
-        found = {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-            "vendor": named("out", partial(vendor, tf32=False), *names),
-        }
+        found = {"vendor": partial(vendor, tf32=False)}
         if workload["dtype"] == "float32":
-            found["vendor_tf32"] = named("out", partial(vendor, tf32=True), *names)
+            found["vendor_tf32"] = partial(vendor, tf32=True)
         return found
 
 
 def _image_shape(workload: Workload) -> tuple[int, int, int, int]:
-    batch, height, width = (workload.size(name) for name in ("batch", "height", "width"))
+    batch, height, width = workload.sizes("batch", "height", "width")
     return batch, height, width, workload.size("in_channels")
 
 

@@ -10,7 +10,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.images import windows_of
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
     TENSOR_FLOATS,
     block_parameter,

@@ -5,29 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
+from search_spaces.dims import Dims, tolerance_of
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_attention.forms import (
-    composed,
-    flexible,
-    in_chunks,
-    sdpa,
-    sdpa_in,
-)
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    FLOATS,
-    CpuKernel,
-    element_bytes,
-    form_space,
-)
+from search_spaces.kernel import Tolerance
+from search_spaces.kernels.cpu_attention.forms import composed, flexible, in_chunks, sdpa, sdpa_in
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS, CpuKernel, form_space
 from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, named, random_tensor
 
 if TYPE_CHECKING:
     from search_spaces.kernels.cpu_forms import Form, Tensors
@@ -52,30 +39,32 @@ class CpuAttention(CpuKernel):
     """
 
     name = "cpu_attention"
-    arguments = _NAMES
+    dims = Dims(
+        batch=int,
+        heads=int,
+        queries=int,
+        keys=int,
+        head_dim=int,
+        causal=bool,
+        dtype=FLOATS,
+        tolerance=float,
+    )
+    small = {"batch": 2, "heads": 3, "queries": 69, "keys": 69, "head_dim": 32}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(1, 12, 128, 64, "float32"),  # BERT-base: 128 tokens
-            _workload(1, 6, 1500, 64, "float32"),  # Whisper tiny: the encoder
-            _workload(1, 12, 512, 64, "float32", causal=True),  # GPT-2: 512 tokens
-            _workload(1, 16, 512, 128, "bfloat16", causal=True),  # Qwen3 0.6B: 512 tokens
-            _workload(1, 32, 2048, 128, "bfloat16").with_dims(queries=1),  # Llama-3 8B: decoding
-            _workload(1, 12, 197, 64, "bfloat16"),  # ViT-B/16: one image
-            _workload(2, 8, 77, 64, "float32", causal=True),  # CLIP: two texts
-            _workload(1, 12, 512, 64, "float32").with_dims(tolerance=1e-2),
-        ]
+        return self.dims.workloads(
+            (1, 12, 128, 128, 64, False, "float32"),  # BERT-base: 128 tokens
+            (1, 6, 1500, 1500, 64, False, "float32"),  # Whisper tiny: the encoder
+            (1, 12, 512, 512, 64, True, "float32"),  # GPT-2: 512 tokens
+            (1, 16, 512, 512, 128, True, "bfloat16"),  # Qwen3 0.6B: 512 tokens
+            (1, 32, 1, 2048, 128, False, "bfloat16"),  # Llama-3 8B: decoding
+            (1, 12, 197, 197, 64, False, "bfloat16"),  # ViT-B/16: one image
+            (2, 8, 77, 77, 64, True, "float32"),  # CLIP: two texts
+            (1, 12, 512, 512, 64, False, "float32", 0.01),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(_SIZES, MAX_SIZE)
-        check_dims(
-            self.name,
-            workload,
-            sizes=sizes,
-            dtypes=FLOATS,
-            flags=("causal",),
-            optional=("tolerance",),
-        )
+        super().check_workload(workload)
         if workload["causal"] and workload["queries"] != workload["keys"]:
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: causal with {workload['queries']} queries and "
@@ -83,20 +72,14 @@ class CpuAttention(CpuKernel):
                 "give as many queries as keys, or causal=false",
             )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(batch=2, heads=3, queries=69, keys=69, head_dim=32)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source = generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         # Scores of a standard deviation of 2: some keys matter more, and the largest so far moves.
-        scales = {"q": 2.0, "k": 1.0, "v": 1.0}
-        specs = {name: _spec(workload, "queries" if name == "q" else "keys") for name in _NAMES}
-        return {
-            name: random_tensor(spec, source, device, scales[name]) for name, spec in specs.items()
-        }
+        keys = workload.spec("batch", "heads", "keys", "head_dim")
+        queries = workload.spec("batch", "heads", "queries", "head_dim", scale=2.0)
+        return {"q": queries, "k": keys, "v": keys}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"out": _spec(workload, "queries")}
+        return {"out": workload.spec("batch", "heads", "queries", "head_dim")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         exact = (inputs[name].double() for name in _NAMES)
@@ -109,12 +92,10 @@ class CpuAttention(CpuKernel):
         relative = tolerance_of(workload, usual)
         return Tolerance(relative, 2 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         batch, heads, queries, keys, dim = (workload.size(name) for name in _SIZES)
         pairs = keys * (keys + 1) / 2 if workload["causal"] else queries * keys
-        elements = 2.0 * batch * heads * (queries + keys) * dim
-        moved = elements * element_bytes(workload.text("dtype"))
-        return Cost(flops=4.0 * batch * heads * pairs * dim, bytes=moved)
+        return 4.0 * batch * heads * pairs * dim
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = [ATEN, "composed", "flex"]
@@ -149,28 +130,8 @@ class CpuAttention(CpuKernel):
         }
         return forms[str(config["form"])]()
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        plain = composed(causal=bool(workload["causal"]))
-        return {**super().baselines(workload), "composed": named("out", plain, *_NAMES)}
-
-
-def _workload(
-    batch: int, heads: int, tokens: int, head_dim: int, dtype: str, *, causal: bool = False
-) -> Workload:
-    return Workload.of(
-        batch=batch,
-        heads=heads,
-        queries=tokens,
-        keys=tokens,
-        head_dim=head_dim,
-        causal=causal,
-        dtype=dtype,
-    )
-
-
-def _spec(workload: Workload, tokens: str) -> TensorSpec:
-    shape = tuple(workload.size(name) for name in ("batch", "heads", tokens, "head_dim"))
-    return TensorSpec(shape, workload.text("dtype"))
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        return {"composed": composed(causal=bool(workload["causal"]))}
 
 
 def _chunk_sizes(queries: int) -> list[int]:

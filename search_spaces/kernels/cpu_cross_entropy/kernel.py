@@ -9,21 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    CpuRows,
-    element_bytes,
-    folded_max,
-    folded_sum,
-    form_space,
-)
-from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.rows import workloads
+from search_spaces.kernels.cpu_forms import ATEN, CpuRows, folded_max, folded_sum, form_space
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +21,6 @@ if TYPE_CHECKING:
     from search_spaces.kernels.cpu_forms import Form, Tensors
 
 _FLOPS = 6.0
-_INDEX_BYTES, _LOSS_BYTES = 8, 4
-_TOLERANCE = Tolerance(1e-5, 1e-5)
 _LEAST_PART, _MOST_PART = 256, 8192
 
 
@@ -53,11 +41,11 @@ class CpuCrossEntropy(CpuRows):
     """
 
     name = "cpu_cross_entropy"
-    arguments = ("x", "target")
     output = "loss"
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (32, 128256, "bfloat16"),  # Llama-3
             (16, 151936, "float32"),  # Qwen3
             (64, 50257, "float32"),  # GPT-2
@@ -67,16 +55,12 @@ class CpuCrossEntropy(CpuRows):
             (333, 1001, "bfloat16"),
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        source, logits = generator(seed, device), TensorSpec((rows, cols), workload.text("dtype"))
-        return {
-            "x": random_tensor(logits, source, device, scale=2.0),
-            "target": random_tensor(TensorSpec((rows,), "int64"), source, device, limits=(0, cols)),
-        }
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        target = workload.spec("rows", dtype="int64", limits=(0, workload.size("cols")))
+        return {"x": workload.spec("rows", "cols", scale=2.0), "target": target}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"loss": TensorSpec((workload.size("rows"),), "float32")}
+        return {"loss": workload.spec("rows", dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         import torch
@@ -84,14 +68,10 @@ class CpuCrossEntropy(CpuRows):
         x, target = inputs["x"].double(), inputs["target"]
         return {"loss": torch.nn.functional.cross_entropy(x, target, reduction="none")}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        return _TOLERANCE
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         rows = workload.size("rows")
         logits = rows * workload.size("cols")
-        moved = logits * element_bytes(workload.text("dtype"))
-        return Cost(flops=_FLOPS * logits, bytes=float(moved + rows * (_INDEX_BYTES + _LOSS_BYTES)))
+        return _FLOPS * logits
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ["library", "log_sum_exp", ATEN]

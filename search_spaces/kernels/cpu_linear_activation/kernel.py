@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Tolerance
 from search_spaces.kernels.cpu_activation.forms import FORMS
-from search_spaces.kernels.cpu_forms import ATEN, FLOATS, element_bytes, form_space, rounding
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS, form_space, rounding
 from search_spaces.kernels.cpu_products import (
     DIVIDED,
     HAS_TEMPLATE,
@@ -23,10 +23,8 @@ from search_spaces.kernels.cpu_products import (
     batched,
     template_parameters,
 )
-from search_spaces.kernels.launch_limits import MAX_SIZE
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -51,40 +49,33 @@ class CpuLinearActivation(CpuProduct):
     """
 
     name = "cpu_linear_activation"
+    dims = Dims(M=int, N=int, K=int, function=tuple(_POST_OPERATIONS), dtype=FLOATS)
+    small = {"M": 37, "N": 71, "K": 130}
     arguments = ("x", "w", "bias")
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(128, 3072, 768, "gelu", "float32"),  # BERT-base: the feed-forward layer
-            _workload(1500, 1536, 384, "gelu", "float32"),  # Whisper tiny: the encoder
-            _workload(256, 3072, 1024, "silu", "bfloat16"),  # Qwen3 0.6B: the gate, 256 tokens
-            _workload(16, 3072, 1024, "silu", "bfloat16"),  # the same, decoding 16 requests
-            _workload(2048, 512, 256, "relu", "float32"),  # DLRM: the bottom network
-            _workload(2048, 512, 256, "relu1", "float32"),
-            _workload(333, 501, 259, "gelu", "bfloat16"),
-        ]
+        return self.dims.workloads(
+            (128, 3072, 768, "gelu", "float32"),  # BERT-base: the feed-forward layer
+            (1500, 1536, 384, "gelu", "float32"),  # Whisper tiny: the encoder
+            (256, 3072, 1024, "silu", "bfloat16"),  # Qwen3 0.6B: the gate, 256 tokens
+            (16, 3072, 1024, "silu", "bfloat16"),  # the same, decoding 16 requests
+            (2048, 512, 256, "relu", "float32"),  # DLRM: the bottom network
+            (2048, 512, 256, "relu1", "float32"),
+            (333, 501, 259, "gelu", "bfloat16"),
+        )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("M", "N", "K"), MAX_SIZE)
-        functions = {"function": tuple(_POST_OPERATIONS)}
-        check_dims(self.name, workload, sizes=sizes, dtypes=FLOATS, choices=functions)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(M=37, N=71, K=130)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
-        dtype, source = workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, k = workload.sizes("M", "N", "K")
         return {
-            "x": random_tensor(TensorSpec((m, k), dtype), source, device),
+            "x": workload.spec(m, k),
             # Scaled so that outputs are of the order of one, whatever K.
-            "w": random_tensor(TensorSpec((n, k), dtype), source, device, 1 / sqrt(k)),
-            "bias": random_tensor(TensorSpec((n,), dtype), source, device),
+            "w": workload.spec(n, k, scale=1 / sqrt(k)),
+            "bias": workload.spec(n),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"out": workload.spec(m, n)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         x, w, bias = (inputs[name].double() for name in self.arguments)
@@ -98,11 +89,9 @@ class CpuLinearActivation(CpuProduct):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
-        elements = m * k + n * (k + 1) + m * n
-        moved = float(elements * element_bytes(workload.text("dtype")))
-        return Cost(flops=2.0 * m * n * k, bytes=moved)
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ("library", ATEN, ONEDNN, TEMPLATE)
@@ -150,11 +139,3 @@ def _by_template(function: str) -> Form:
         return activation(batched(x, w.t()) + bias)
 
     return linear
-
-
-def _workload(m: int, n: int, k: int, function: str, dtype: str) -> Workload:
-    return Workload.of(M=m, N=n, K=k, function=function, dtype=dtype)
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")

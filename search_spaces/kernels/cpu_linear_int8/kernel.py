@@ -11,20 +11,12 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    FLOATS,
-    CpuKernel,
-    element_bytes,
-    form_space,
-    rounding,
-)
+from search_spaces.dims import Dims
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS, CpuKernel, form_space
 from search_spaces.kernels.cpu_products import EXACT_K, MOST_INT8_K
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator, random_tensor
 
@@ -37,7 +29,6 @@ if TYPE_CHECKING:
 _SPREAD = 73.0
 #: The most rows for which the product is also offered as a plain sum.
 _FEW_ROWS = 4
-_SCALE_BYTES = 4
 
 
 class CpuLinearInt8(CpuKernel):
@@ -50,10 +41,10 @@ class CpuLinearInt8(CpuKernel):
     """
 
     name = "cpu_linear_int8"
-    arguments = ("x", "w", "x_scale", "w_scale")
+    dims = Dims(M=int, N=int, K=MOST_INT8_K, dtype=FLOATS)
 
     def workloads(self) -> Sequence[Workload]:
-        shapes = [
+        return self.dims.workloads(
             (256, 1024, 1024, "bfloat16"),  # Qwen3 0.6B: a projection of 256 tokens
             (1, 4096, 4096, "bfloat16"),  # Llama-3 8B: decoding one request
             (16, 1024, 4096, "bfloat16"),  # Llama-3 8B: keys, decoding 16 requests
@@ -62,24 +53,19 @@ class CpuLinearInt8(CpuKernel):
             (4, 1280, 1280, "float32"),  # Whisper large-v3: decoding 4 beams
             (333, 501, 259, "float32"),
             (333, 501, 259, "bfloat16"),
-        ]
-        return [Workload.of(M=m, N=n, K=k, dtype=dtype) for m, n, k, dtype in shapes]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"M": MAX_SIZE, "N": MAX_SIZE, "K": MOST_INT8_K}
-        check_dims(self.name, workload, sizes=sizes, dtypes=FLOATS)
+        )
 
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(M=37 if workload.size("M") > _FEW_ROWS else 3, N=71, K=131)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         source, limits = generator(seed, device), (-127, 128)
         made = {
-            "x": random_tensor(TensorSpec((m, k), "int8"), source, device, limits=limits),
-            "w": random_tensor(TensorSpec((n, k), "int8"), source, device, limits=limits),
-            "x_scale": random_tensor(TensorSpec((m,), "float32"), source, device, scale=0.25),
-            "w_scale": random_tensor(TensorSpec((n,), "float32"), source, device, scale=0.25),
+            "x": random_tensor(workload.spec(m, k, dtype="int8"), source, device, limits=limits),
+            "w": random_tensor(workload.spec(n, k, dtype="int8"), source, device, limits=limits),
+            "x_scale": random_tensor(workload.spec(m, dtype="float32"), source, device, scale=0.25),
+            "w_scale": random_tensor(workload.spec(n, dtype="float32"), source, device, scale=0.25),
         }
         if device != "meta":
             # Scaled so that outputs are of the order of one, whatever K.
@@ -88,22 +74,17 @@ class CpuLinearInt8(CpuKernel):
         return made
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"out": workload.spec(m, n)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         product = inputs["x"].double() @ inputs["w"].double().t()
         scales = inputs["x_scale"].double()[:, None] * inputs["w_scale"].double()
         return {"out": product * scales}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
-        return Tolerance(rounding(workload), 8 * rounding(workload))
-
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
-        moved = (m + n) * (k + _SCALE_BYTES) + m * n * element_bytes(workload.text("dtype"))
-        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ["library", ATEN, "float32"]
@@ -171,7 +152,3 @@ def _sums(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
     products = x.to(torch.int32)[:, None, :] * w.to(torch.int32)[None]
     return products.sum(-1, dtype=torch.int32)
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")

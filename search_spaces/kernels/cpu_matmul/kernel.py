@@ -6,15 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import EXACT, Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    FLOATS_AND_INT8,
-    element_bytes,
-    form_space,
-    rounding,
-)
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import EXACT, Tolerance
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS_AND_INT8, form_space, rounding
 from search_spaces.kernels.cpu_products import (
     DIVIDED,
     EXACT_K,
@@ -33,11 +27,10 @@ from search_spaces.kernels.cpu_products import (
     template_parameters,
     widened,
 )
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -67,10 +60,11 @@ class CpuMatmul(CpuProduct):
     """
 
     name = "cpu_matmul"
-    arguments = ("a", "b")
+    dims = Dims(M=int, N=int, K=int, dtype=FLOATS_AND_INT8, tolerance=float)
+    small = {"M": 37, "N": 71, "K": 130}
 
     def workloads(self) -> Sequence[Workload]:
-        shapes = [
+        return self.dims.workloads(
             (128, 768, 768, "float32"),  # BERT-base: a projection of 128 tokens
             (512, 512, 512, "float32"),
             (256, 1024, 1024, "bfloat16"),  # Qwen3 0.6B: a projection of 256 tokens
@@ -80,34 +74,28 @@ class CpuMatmul(CpuProduct):
             (256, 1024, 1024, "int8"),
             (333, 501, 257, "float32"),
             (333, 501, 257, "bfloat16"),
-        ]
-        made = [Workload.of(M=m, N=n, K=k, dtype=dtype) for m, n, k, dtype in shapes]
-        return [*made, made[1].with_dims(tolerance=1e-2)]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("M", "N", "K"), MAX_SIZE)
-        if workload.get("dtype") == "int8":
-            sizes["K"] = MOST_INT8_K
-        check_dims(
-            self.name, workload, sizes=sizes, dtypes=FLOATS_AND_INT8, optional=("tolerance",)
+            (512, 512, 512, "float32", 1e-2),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(M=37, N=71, K=130)
+    def check_workload(self, workload: Workload) -> None:
+        integers = workload.get("dtype") == "int8"
+        (self.dims.replace(K=MOST_INT8_K) if integers else self.dims).check(self.name, workload)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
-        dtype, source, limits = workload.text("dtype"), generator(seed, device), (-127, 128)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, k = workload.sizes("M", "N", "K")
+        limits = (-127, 128)
         return {
-            "a": random_tensor(TensorSpec((m, k), dtype), source, device, limits=limits),
+            "a": workload.spec(m, k, limits=limits),
             # Scaled so that outputs are of the order of one, whatever K.
-            "b": random_tensor(TensorSpec((k, n), dtype), source, device, 1 / sqrt(k), limits),
+            "b": workload.spec(k, n, scale=1 / sqrt(k), limits=limits),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
+        m, n, _ = workload.sizes("M", "N", "K")
         return {
-            "out": TensorSpec((m, n), "int32" if _is_int8(workload) else workload.text("dtype"))
+            "out": workload.spec(
+                m, n, dtype="int32" if _is_int8(workload) else workload.text("dtype")
+            )
         }
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -124,11 +112,9 @@ class CpuMatmul(CpuProduct):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
-        each = element_bytes(workload.text("dtype"))
-        moved = (m * k + k * n) * each + m * n * (4 if _is_int8(workload) else each)
-        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         if _is_int8(workload):
@@ -137,7 +123,7 @@ class CpuMatmul(CpuProduct):
             return form_space(self.name, _with_sum(workload, ATEN, _EXACT), [block])
         single = workload["dtype"] == "float32"
         forms = _with_sum(workload, ATEN, ONEDNN if single else WIDENED, TEMPLATE)
-        rows, cols, _ = _sizes(workload)
+        rows, cols, _ = workload.sizes("M", "N", "K")
         parameters = template_parameters(rows, cols, packed=False)
         if single:
             parameters += precisions(self.tolerance(workload))
@@ -156,10 +142,6 @@ class CpuMatmul(CpuProduct):
             "summed": summed,
         }
         return forms[str(config["form"])]
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")
 
 
 def _is_int8(workload: Workload) -> bool:

@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    FLOATS,
-    cores,
-    element_bytes,
-    form_space,
-    rounding,
-)
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import Tolerance
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS, cores, form_space, rounding
 from search_spaces.kernels.cpu_products import (
     DIVIDED,
     HAS_TEMPLATE,
@@ -35,11 +28,9 @@ from search_spaces.kernels.cpu_products import (
     template_parameters,
     widened,
 )
-from search_spaces.kernels.launch_limits import MAX_SIZE
 from search_spaces.params import Choice, Parameter
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, named, random_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +75,8 @@ class CpuMatrixChain(CpuProduct):
     """
 
     name = "cpu_matrix_chain"
+    dims = Dims(d0=int, d1=int, d2=int, d3=int, d4=int, dtype=FLOATS, tolerance=float)
+    small = {"d0": 33, "d1": 47, "d2": 21, "d3": 59, "d4": 35}
     arguments = ("a", "b", "c", "d")
 
     def workloads(self) -> Sequence[Workload]:
@@ -96,29 +89,18 @@ class CpuMatrixChain(CpuProduct):
             ((30, 35, 15, 5, 10), "float32"),  # Cormen et al., Introduction to Algorithms
             ((333, 101, 257, 67, 129), "float32"),
         ]
-        made = [_workload(sizes, dtype) for sizes, dtype in shapes]
+        made = self.dims.workloads(*((*sizes, dtype) for sizes, dtype in shapes))
         return [*made, made[3].with_dims(tolerance=1e-2)]
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(_DIMS, MAX_SIZE)
-        check_dims(self.name, workload, sizes=sizes, dtypes=FLOATS, optional=("tolerance",))
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(d0=33, d1=47, d2=21, d3=59, d4=35)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        sizes, dtype, source = _sizes(workload), workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        # Scaled so that the product is of the order of one.
         return {
-            # Scaled so that the product is of the order of one.
-            name: random_tensor(
-                TensorSpec((rows, cols), dtype), source, device, 1.0 if name == "a" else rows**-0.5
-            )
-            for name, (rows, cols) in zip(self.arguments, pairwise(sizes), strict=True)
+            name: workload.spec(rows, cols, scale=1.0 if name == "a" else rows**-0.5)
+            for name, (rows, cols) in zip("abcd", pairwise(_sizes(workload)), strict=True)
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("d0"), workload.size("d4"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("d0", "d4")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         a, b, c, d = (inputs[name].double() for name in self.arguments)
@@ -132,11 +114,9 @@ class CpuMatrixChain(CpuProduct):
         relative = tolerance_of(workload, usual)
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         sizes = _sizes(workload)
-        elements = sum(rows * cols for rows, cols in pairwise(sizes))
-        moved = (elements + sizes[0] * sizes[-1]) * element_bytes(workload.text("dtype"))
-        return Cost(flops=operations(sizes, _best_order(sizes)), bytes=float(moved))
+        return operations(sizes, _best_order(sizes))
 
     def space(self, workload: Workload) -> SearchSpace:
         single = workload["dtype"] == "float32"
@@ -167,9 +147,8 @@ class CpuMatrixChain(CpuProduct):
         }
         return _in_order(str(config["order"]), products[str(config["form"])])
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        own = {"multi_dot": named("out", multi_dot, *self.arguments)}
-        return {**super().baselines(workload), **own}
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        return {"multi_dot": multi_dot}
 
 
 def _in_order(order: str, product: Form) -> Form:
@@ -195,10 +174,6 @@ def operations(sizes: Sizes, order: str) -> float:
 
 def _best_order(sizes: Sizes) -> str:
     return min(_ORDERS, key=lambda order: operations(sizes, order))
-
-
-def _workload(sizes: Sizes, dtype: str) -> Workload:
-    return Workload.of(**dict(zip(_DIMS, sizes, strict=True)), dtype=dtype)
 
 
 def _sizes(workload: Workload) -> Sizes:

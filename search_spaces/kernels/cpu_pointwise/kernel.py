@@ -7,18 +7,18 @@ faster depends on the width of the vectors, the number of threads and the form o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import Kernel, Tolerance
 from search_spaces.kernels.cpu_forms import HAS_NARROWER, HAS_THREADS
 from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import compiled, named
 
 if TYPE_CHECKING:
     import torch
@@ -103,52 +103,37 @@ class CpuPointwise(Kernel):
     """
 
     name = "cpu_pointwise"
+    dims = Dims(rows=int, cols=int, dtype=("float32",), tolerance=float)
     kinds = ("cpu",)
 
     def workloads(self) -> Sequence[Workload]:
-        shapes = [
-            (64, 1024, 1e-2),
-            (256, 1024, None),
-            (1024, 1024, 1e-3),
-            (333, 1001, None),
-            (64, 4096, None),
-            (512, 4096, 1e-2),
-            (1024, 4096, None),
-        ]
-        workloads = []
-        for rows, cols, tolerance in shapes:
-            workload = Workload.of(rows=rows, cols=cols, dtype="float32")
-            workloads.append(workload.with_dims(tolerance=tolerance) if tolerance else workload)
-        return workloads
+        return self.dims.workloads(
+            (64, 1024, "float32", 1e-2),
+            (256, 1024, "float32"),
+            (1024, 1024, "float32", 1e-3),
+            (333, 1001, "float32"),
+            (64, 4096, "float32"),
+            (512, 4096, "float32", 1e-2),
+            (1024, 4096, "float32"),
+        )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("rows", "cols"), 2**31 - 1)
-        check_dims(self.name, workload, sizes=sizes, dtypes=("float32",), optional=("tolerance",))
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Mapping[str, torch.Tensor]:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        dtype, source = workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        rows, cols = workload.sizes("rows", "cols")
         return {
-            "x": random_tensor(TensorSpec((rows, cols), dtype), source, device),
-            "bias": random_tensor(TensorSpec((cols,), dtype), source, device),
+            "x": workload.spec(rows, cols),
+            "bias": workload.spec(cols),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
-
-    def reference(
-        self, workload: Workload, inputs: Mapping[str, torch.Tensor]
-    ) -> Mapping[str, torch.Tensor]:
-        return {"out": exact(inputs["x"].double(), inputs["bias"].double())}
+        return {"out": workload.spec("rows", "cols")}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         relative = _tolerance(workload)
         return Tolerance(relative, relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        return Cost(flops=_FLOPS * rows * cols, bytes=4.0 * (2 * rows * cols + cols))
+    def flops(self, workload: Workload) -> float:
+        rows, cols = workload.sizes("rows", "cols")
+        return _FLOPS * rows * cols
 
     def space(self, workload: Workload) -> SearchSpace:
         parameters: list[Parameter] = [
@@ -187,10 +172,5 @@ class CpuPointwise(Kernel):
     def cpu_threads(self, workload: Workload, config: Config) -> int:
         return integer(config, "threads")
 
-    def baselines(
-        self, workload: Workload
-    ) -> Mapping[str, Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]]:
-        return {
-            "eager": named("out", exact, "x", "bias"),
-            "compile": named("out", compiled(exact), "x", "bias"),
-        }
+    def eager(self, workload: Workload) -> Callable[..., Any]:
+        return exact

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import EXACT, Cost, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import EXACT, Cost, Tolerance
 from search_spaces.kernels.cpu_forms import (
     ATEN,
     FLOATS_AND_INT8,
@@ -21,11 +21,10 @@ from search_spaces.kernels.cpu_forms import (
     rounding,
 )
 from search_spaces.kernels.cpu_reduction.forms import folded, in_parts, library, product, two_pass
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     from search_spaces.kernels.cpu_forms import Form, Tensors
@@ -45,38 +44,28 @@ class CpuReduction(CpuKernel):
     """
 
     name = "cpu_reduction"
+    dims = Dims(rows=int, cols=int, axis=(0, 1), operation=OPERATIONS, dtype=FLOATS_AND_INT8)
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(512, 4096, 1, "sum", "float32"),  # Llama-3 8B: 512 tokens
-            _workload(512, 4096, 0, "sum", "bfloat16"),  # the gradient of its bias
-            _workload(512, 4096, 1, "max", "float32"),  # the scale of a row's quantisation
-            _workload(8, 128256, 1, "argmax", "float32"),  # Llama-3: greedy decoding, 8 requests
-            _workload(8, 151936, 1, "argmax", "bfloat16"),  # Qwen3
-            _workload(12544, 64, 0, "sum", "float32"),  # ResNet-50: batch norm of one image
-            _workload(2048, 1024, 1, "sum", "int8"),  # the row sums of a quantised matrix
-            _workload(2048, 1024, 0, "max", "int8"),
-            _workload(1, 4194304, 1, "sum", "float32"),  # a loss over all tokens
-            _workload(333, 1001, 0, "argmax", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE},
-            dtypes=FLOATS_AND_INT8,
-            choices={"operation": OPERATIONS, "axis": (0, 1)},
+        return self.dims.workloads(
+            (512, 4096, 1, "sum", "float32"),  # Llama-3 8B: 512 tokens
+            (512, 4096, 0, "sum", "bfloat16"),  # the gradient of its bias
+            (512, 4096, 1, "max", "float32"),  # the scale of a row's quantization
+            (8, 128256, 1, "argmax", "float32"),  # Llama-3: greedy decoding, 8 requests
+            (8, 151936, 1, "argmax", "bfloat16"),  # Qwen3
+            (12544, 64, 0, "sum", "float32"),  # ResNet-50: batch norm of one image
+            (2048, 1024, 1, "sum", "int8"),  # the row sums of a quantized matrix
+            (2048, 1024, 0, "max", "int8"),
+            (1, 4194304, 1, "sum", "float32"),  # a loss over all tokens
+            (333, 1001, 0, "argmax", "float32"),
         )
 
     def small_workload(self, workload: Workload) -> Workload:
         along_rows = workload.size("axis") == 1
         return workload.with_dims(rows=7 if along_rows else 331, cols=331 if along_rows else 37)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        x = random_tensor(spec, generator(seed, device), device, limits=(-128, 128))
-        return {"x": x if device == "meta" or _is_integer(workload) else x.add_(1.0)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"x": workload.spec("rows", "cols", mean=1.0, limits=(-128, 128))}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         dtype = workload.text("dtype")
@@ -84,7 +73,7 @@ class CpuReduction(CpuKernel):
             dtype = "int64"
         elif workload["operation"] == "sum" and _is_integer(workload):
             dtype = "int32"
-        return {"out": TensorSpec((_results(workload),), dtype)}
+        return {"out": workload.spec(_results(workload), dtype=dtype)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": self.eager(workload)(inputs["x"].double())}
@@ -138,10 +127,6 @@ class CpuReduction(CpuKernel):
             _PRODUCT: product(axis),
         }
         return forms[str(config["form"])]
-
-
-def _workload(rows: int, cols: int, axis: int, operation: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, axis=axis, operation=operation, dtype=dtype)
 
 
 def _results(workload: Workload) -> int:

@@ -9,27 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    CpuRows,
-    element_bytes,
-    folded_max,
-    folded_sum,
-    form_space,
-    rounding,
-)
-from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.rows import workloads
+from search_spaces.kernels.cpu_forms import ATEN, CpuRows, folded_max, folded_sum, form_space
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernels.cpu_forms import Form, Tensors
+    from search_spaces.kernels.cpu_forms import Form
 
 #: Elements of a part that is reduced while it is in the first-level cache.
 _LEAST_PART, _MOST_PART = 256, 8192
@@ -51,9 +40,10 @@ class CpuSoftmax(CpuRows):
     """
 
     name = "cpu_softmax"
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (1536, 128, "float32"),  # BERT-base: 12 heads, 128 tokens
             (1500, 1500, "float32"),  # Whisper: one head of the encoder
             (256, 1000, "float32"),  # ResNet-50: classes of 256 images
@@ -65,20 +55,12 @@ class CpuSoftmax(CpuRows):
             (333, 1001, "bfloat16"),
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device, scale=2.0)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"x": workload.spec("rows", "cols", scale=2.0)}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": library(inputs["x"].double())}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        return Tolerance(rounding(workload), rounding(workload))
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        moved = 2.0 * elements * element_bytes(workload.text("dtype"))
-        return Cost(flops=_FLOPS * elements, bytes=moved)
+        return _FLOPS * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ["library", "reciprocal", "log_sum_exp", ATEN]

@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import EXACT, Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    FLOATS_AND_INT8,
-    CpuRows,
-    element_bytes,
-    form_space,
-)
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
-from search_spaces.kernels.rows import workloads
+from search_spaces.dims import Dims
+from search_spaces.kernel import EXACT, Tolerance
+from search_spaces.kernels.cpu_forms import ATEN, FLOATS_AND_INT8, CpuRows, form_space
+from search_spaces.kernels.limits import integer
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -47,12 +39,13 @@ class CpuTranspose(CpuRows):
     """
 
     name = "cpu_transpose"
-    dtypes = FLOATS_AND_INT8
+    dims = Dims(rows=int, cols=int, dtype=FLOATS_AND_INT8)
+    small = {"rows": 67, "cols": 41}
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (4096, 1024, "bfloat16"),  # Llama-3 8B: the weight of keys
-            (2048, 1024, "int8"),  # Qwen3 0.6B: a quantised weight
+            (2048, 1024, "int8"),  # Qwen3 0.6B: a quantized weight
             (3072, 768, "float32"),  # BERT-base: a weight of the feed-forward layer
             (3136, 256, "float32"),  # ResNet-50: NHWC to NCHW of 56 x 56 pixels
             (1500, 384, "bfloat16"),  # Whisper tiny: the encoder's output
@@ -61,20 +54,11 @@ class CpuTranspose(CpuRows):
             (1001, 333, "int8"),
         )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=FLOATS_AND_INT8)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=67, cols=41)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device, limits=(-128, 128))}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"x": workload.spec("rows", "cols", limits=(-128, 128))}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("cols"), workload.size("rows"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("cols", "rows")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": inputs["x"].t().double()}
@@ -82,10 +66,9 @@ class CpuTranspose(CpuRows):
     def tolerance(self, workload: Workload) -> Tolerance:
         return EXACT
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        moved = 2.0 * elements * element_bytes(workload.text("dtype"))
-        return Cost(flops=float(elements), bytes=moved)
+        return float(elements)
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ["library", ATEN]

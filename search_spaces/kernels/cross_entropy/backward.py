@@ -10,27 +10,20 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.cross_entropy.kernel import CrossEntropy
 from search_spaces.kernels.cross_entropy.triton_kernels import cross_entropy_backward_kernel
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    MAX_SIZE,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
 from search_spaces.kernels.long_rows import reached_places, vector_of
 from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Logits that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
@@ -39,8 +32,6 @@ _LEAST_BLOCK, _MOST_BLOCK, _MOST_STEPS = 256, 16384, 64
 _LONGEST = 2**23
 #: Difference, exponential, product and the target's difference of one logit.
 _FLOPS = 4.0
-#: Target, logarithm of the sum and gradient of a row.
-_ROW_BYTES = 8 + 4 + 4
 _INPUTS = ("x", "target", "lse", "grad")
 
 
@@ -53,54 +44,36 @@ class CrossEntropyBackward(Kernel):
     """
 
     name = "cross_entropy_backward"
+    dims = Dims(rows=int, cols=_LONGEST, dtype=DTYPES)
+    small = {"rows": 7, "cols": 509}
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 128256, "bfloat16"),  # Llama-3
-            _workload(4096, 151936, "bfloat16"),  # Qwen3
-            _workload(4096, 128256, "float32"),
-            _workload(2048, 50257, "float16"),  # GPT-2
-            _workload(65536, 1000, "float32"),  # ImageNet's classes
-            _workload(16384, 32000, "bfloat16"),  # Mixtral
-            _workload(100, 30522, "float32"),  # BERT
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": MAX_SIZE, "cols": _LONGEST}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=7, cols=509)
+        return CrossEntropy().workloads()
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        source, logits = generator(seed, device), TensorSpec((rows, cols), workload.text("dtype"))
+        rows, cols = workload.sizes("rows", "cols")
+        source, logits = generator(seed, device), workload.spec(rows, cols)
         x = random_tensor(logits, source, device, scale=2.0)
-        target = random_tensor(TensorSpec((rows,), "int64"), source, device, limits=(0, cols))
-        grad = random_tensor(TensorSpec((rows,), "float32"), source, device)
-        lse = random_tensor(TensorSpec((rows,), "float32"), None, device)
+        target = random_tensor(workload.spec(rows, dtype="int64"), source, device, limits=(0, cols))
+        grad = random_tensor(workload.spec(rows, dtype="float32"), source, device)
+        lse = random_tensor(workload.spec(rows, dtype="float32"), None, device)
         if device != "meta":
             lse = x.float().logsumexp(1)
         return {"x": x, "target": target, "lse": lse, "grad": grad}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         x, target, lse, grad = (inputs[name] for name in _INPUTS)
         shares = x.double().sub_(lse.double()[:, None])
         return {"out": _in_place(shares, target, grad.double())}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         rows = workload.size("rows")
         logits = rows * workload.size("cols")
-        moved = 2 * logits * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=_FLOPS * logits, bytes=float(moved + rows * _ROW_BYTES))
+        return _FLOPS * logits
 
     def space(self, workload: Workload) -> SearchSpace:
         cols = workload.size("cols")
@@ -157,10 +130,6 @@ class CrossEntropyBackward(Kernel):
             "eager": named("out", eager, *_INPUTS),
             "compile": named("out", compiled(fused), *_INPUTS),
         }
-
-
-def _workload(rows: int, cols: int, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, dtype=dtype)
 
 
 def _in_place(shares: torch.Tensor, target: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:

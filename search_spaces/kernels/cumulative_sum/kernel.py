@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cumulative_sum.triton_kernels import (
     cumulative_sum_kernel,
     span_sums_kernel,
 )
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     fits_shared,
@@ -28,14 +28,12 @@ from search_spaces.kernels.launch_limits import (
     programs_at_once,
 )
 from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Rows and columns, so that the end of the last block still fits 32 bits.
 _MOST_SIZE = 2**30
@@ -59,57 +57,46 @@ class CumulativeSum(Kernel):
     """
 
     name = "cumulative_sum"
+    dims = Dims(rows=_MOST_SIZE, cols=_MOST_SIZE, dtype=DTYPES)
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(64, 128256, "float32"),  # top-p sampling over Llama-3's vocabulary
-            _workload(256, 151936, "bfloat16"),  # the same for Qwen3
-            _workload(163840, 256, "float32"),  # Mamba-2 2.7B: chunks of 80 heads, 8 x 65,536
-            _workload(1, 16777216, "float32"),  # one long row
-            _workload(16, 1048576, "float32"),
-            _workload(8192, 4096, "float16"),
-            _workload(32, 65536, "float32"),  # places of tokens in GPT-OSS 20B's 32 experts
-            _workload(1023, 50257, "float32"),  # GPT-2's vocabulary
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": _MOST_SIZE, "cols": _MOST_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
+        return self.dims.workloads(
+            (64, 128256, "float32"),  # top-p sampling over Llama-3's vocabulary
+            (256, 151936, "bfloat16"),  # the same for Qwen3
+            (163840, 256, "float32"),  # Mamba-2 2.7B: chunks of 80 heads, 8 x 65,536
+            (1, 16777216, "float32"),  # one long row
+            (16, 1048576, "float32"),
+            (8192, 4096, "float16"),
+            (32, 65536, "float32"),  # places of tokens in GPT-OSS 20B's 32 experts
+            (1023, 50257, "float32"),  # GPT-2's vocabulary
+        )
 
     def small_workload(self, workload: Workload) -> Workload:
         rows = min(3, workload.size("rows"))
         return workload.with_dims(rows=rows, cols=2777 if workload.size("cols") > 2777 else 77)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         cols = workload.size("cols")
-        spec = TensorSpec((workload.size("rows"), cols), workload.text("dtype"))
-        # Scaled so that sums are of the order of one, whatever the length.
-        source = generator(seed, device)
-        return {"x": random_tensor(spec, source, device, scale=1 / sqrt(cols))}
+        return {"x": workload.spec("rows", cols, scale=1 / sqrt(cols))}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "splits")
         if splits == 1:
             return {}
-        return {"sum": TensorSpec((workload.size("rows"), splits), "float32")}
+        return {"sum": workload.spec("rows", splits, dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": inputs["x"].double().cumsum(1)}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
-        elements = float(workload.size("rows") * workload.size("cols"))
-        return Cost(flops=elements, bytes=2 * elements * ELEMENT_BYTES[workload.text("dtype")])
+    def flops(self, workload: Workload) -> float:
+        return float(workload.size("rows") * workload.size("cols"))
 
     def space(self, workload: Workload) -> SearchSpace:
-        rows, cols = workload.size("rows"), workload.size("cols")
+        rows, cols = workload.sizes("rows", "cols")
         block = min(_LARGEST_BLOCK, next_power_of_two(cols))
         most_rows, smallest = _LONG if cols >= _LONG_COLS else _SHORT
         splits = min(_MOST_SPLITS, next_power_of_two(ceil_div(cols, _LONG[1])))
@@ -129,7 +116,7 @@ class CumulativeSum(Kernel):
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Blocks of 1,024 elements by 4 warps; long rows are split until programs are enough."""
-        rows, cols = workload.size("rows"), workload.size("cols")
+        rows, cols = workload.sizes("rows", "cols")
         block_c = min(1024, next_power_of_two(cols))
         block_r = max(1, min(_SHORT[0], next_power_of_two(rows), 1024 // block_c))
         lanes = device.warp_size or 32
@@ -148,7 +135,7 @@ class CumulativeSum(Kernel):
         return found
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        rows, cols = workload.size("rows"), workload.size("cols")
+        rows, cols = workload.sizes("rows", "cols")
         block_r, block_c = integer(config, "BLOCK_R"), integer(config, "BLOCK_C")
         splits, span = integer(config, "splits"), _span(config, workload)
         constants = {
@@ -172,17 +159,13 @@ class CumulativeSum(Kernel):
             launches.append(Launch(cumulative_sum_kernel, grid, arguments, {**constants, **own}))
         return launches
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             import torch
 
             return x.cumsum(1, dtype=torch.float32).to(x.dtype)
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
-
-
-def _workload(rows: int, cols: int, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, dtype=dtype)
+        return eager
 
 
 def _span(config: Config, workload: Workload) -> int:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Cost, Kernel, Launch
 from search_spaces.kernels.depthwise_convolution.triton_kernels import depthwise_kernel
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.images import (
+    MOST_SIZE,
+    WINDOW_DIMS,
     check_windows,
     convolved,
     cudnn_convolved,
@@ -25,7 +28,7 @@ from search_spaces.kernels.images import (
     window_dims,
     windows_of,
 )
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     integer,
     keeps_threads_busy,
@@ -33,14 +36,12 @@ from search_spaces.kernels.launch_limits import (
     threads,
 )
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: float32 values that a thread holds at most, and results of a strip at least.
 _MOST_HELD, _LEAST_HELD = 160, 2
@@ -66,6 +67,16 @@ class DepthwiseConvolution(Kernel):
     """
 
     name = "depthwise_convolution"
+    dims = Dims(
+        batch=MOST_SIZE,
+        height=MOST_SIZE,
+        width=MOST_SIZE,
+        channels=MOST_SIZE,
+        **WINDOW_DIMS,
+        dtype=DTYPES,
+    )
+    arguments = ("x", "weight")
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
         return [
@@ -86,22 +97,23 @@ class DepthwiseConvolution(Kernel):
         ]
 
     def check_workload(self, workload: Workload) -> None:
-        check_windows(self.name, workload, ("channels",))
+        super().check_workload(workload)
+        check_windows(self.name, workload)
 
     def small_workload(self, workload: Workload) -> Workload:
         few = 24 if workload.size("channels") % 8 == 0 else 21
         return small_images(workload).with_dims(channels=min(few, workload.size("channels")))
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
-        taps, channels = _taps(workload), workload.size("channels")
+        source = generator(seed, device)
+        taps, channels = workload.sizes("kernel_h", "kernel_w"), workload.size("channels")
         sizes = (workload.size(name) for name in ("batch", "height", "width"))
-        x = random_tensor(TensorSpec((*sizes, channels), dtype), source, device)
+        x = random_tensor(workload.spec(*sizes, channels), source, device)
         # Scaled so that outputs are of the order of one.
-        spec = TensorSpec((channels, *taps, 1), dtype)
+        spec = workload.spec(channels, *taps, 1)
         weight = random_tensor(spec, source, device, scale=1 / sqrt(taps[0] * taps[1]))
         if device == "meta":
-            packed = random_tensor(TensorSpec((*taps, channels), dtype), None, device)
+            packed = random_tensor(workload.spec(*taps, channels), None, device)
         else:
             packed = weight[..., 0].permute(1, 2, 0).contiguous()
         return {"x": x, "weight": weight, "packed": packed}
@@ -109,18 +121,10 @@ class DepthwiseConvolution(Kernel):
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         windows = windows_of(workload)
         sizes = (windows.batch, windows.out_height, windows.out_width)
-        return {"out": TensorSpec((*sizes, workload.size("channels")), workload.text("dtype"))}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        x, weight = inputs["x"].double(), inputs["weight"].double()
-        return {"out": convolved(x, weight, windows_of(workload), workload.size("channels"))}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
+        return {"out": workload.spec(*sizes, "channels")}
 
     def cost(self, workload: Workload) -> Cost:
-        windows, (high, wide) = windows_of(workload), _taps(workload)
+        windows, (high, wide) = windows_of(workload), workload.sizes("kernel_h", "kernel_w")
         read = windows.batch * windows.height * windows.width
         elements = (read + windows.pixels + high * wide) * workload.size("channels")
         return Cost(
@@ -163,18 +167,18 @@ class DepthwiseConvolution(Kernel):
         arguments = (tensors["x"], tensors["packed"], tensors["out"], strips)
         return [Launch(depthwise_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         windows, channels = windows_of(workload), workload.size("channels")
 
         def eager(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return convolved(x, weight, windows, channels)
 
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        windows, channels = windows_of(workload), workload.size("channels")
         vendor = partial(cudnn_convolved, windows=windows, groups=channels, tf32=False)
-        return {
-            "eager": named("out", eager, "x", "weight"),
-            "compile": named("out", compiled(eager), "x", "weight"),
-            "vendor": named("out", vendor, "x", "weight"),
-        }
+        return {"vendor": vendor}
 
 
 def _workload(
@@ -198,10 +202,6 @@ def _workload(
     )
 
 
-def _taps(workload: Workload) -> tuple[int, int]:
-    return workload.size("kernel_h"), workload.size("kernel_w")
-
-
 def _default_point(bound: BoundSpace) -> Config:
     """Long strips, which read each pixel for most taps at once, of two channels for a thread.
 
@@ -214,7 +214,10 @@ def _default_point(bound: BoundSpace) -> Config:
         for item in bound.parameters
         if item.name in ("BLOCK_C", "columns")
     }
-    channels, (high, wide) = bound.workload.size("channels"), _taps(bound.workload)
+    channels, (high, wide) = (
+        bound.workload.size("channels"),
+        bound.workload.sizes("kernel_h", "kernel_w"),
+    )
     block_c = min(sizes["BLOCK_C"], 256)
     if high * wide >= _MANY_TAPS:
         block_c = min(block_c, 128)

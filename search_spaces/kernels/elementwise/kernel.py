@@ -6,11 +6,11 @@ Memory-bound: the least traffic is one read of each operand and one write of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.elements import (
     default_point,
     element_constants,
@@ -18,15 +18,12 @@ from search_spaces.kernels.elements import (
     element_space,
 )
 from search_spaces.kernels.elementwise.triton_kernels import elementwise_kernel
-from search_spaces.kernels.launch_limits import MAX_SIZE
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: The operands of each operation, and its operations per element.
 OPERATIONS = {"add": "ab", "multiply": "ab", "fma": "abc", "affine": "abc", "cast": "a"}
@@ -53,47 +50,30 @@ class Elementwise(Kernel):
     """
 
     name = "elementwise"
+    dims = Dims(rows=int, cols=int, operation=tuple(OPERATIONS), dtype=DTYPES)
+    small = {"rows": _SMALL_ROWS, "cols": _SMALL_COLS}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 4096, "add", "bfloat16"),  # Llama-3 8B's residual, 8,192 tokens
-            _workload(16, 8192, "add", "bfloat16"),  # Llama-3 70B, decoding 16 requests
-            _workload(8192, 14336, "multiply", "bfloat16"),  # the gated product of Llama-3 8B
-            _workload(16384, 4096, "fma", "float32"),
-            _workload(401408, 256, "affine", "float16"),  # ResNet-50's folded batch norm, NHWC
-            _workload(65536, 768, "affine", "float32"),
-            _workload(8192, 7168, "cast", "bfloat16"),  # DeepSeek-V3's hidden states
-            _workload(8192, 8192, "cast", "float32"),
-            _workload(8191, 4099, "add", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE},
-            dtypes=DTYPES,
-            choices={"operation": tuple(OPERATIONS)},
+        return self.dims.workloads(
+            (8192, 4096, "add", "bfloat16"),  # Llama-3 8B's residual, 8,192 tokens
+            (16, 8192, "add", "bfloat16"),  # Llama-3 70B, decoding 16 requests
+            (8192, 14336, "multiply", "bfloat16"),  # the gated product of Llama-3 8B
+            (16384, 4096, "fma", "float32"),
+            (401408, 256, "affine", "float16"),  # ResNet-50's folded batch norm, NHWC
+            (65536, 768, "affine", "float32"),
+            (8192, 7168, "cast", "bfloat16"),  # DeepSeek-V3's hidden states
+            (8192, 8192, "cast", "float32"),
+            (8191, 4099, "add", "float32"),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=_SMALL_ROWS, cols=_SMALL_COLS)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
-        rows, cols = workload.size("rows"), workload.size("cols")
-        names = OPERATIONS[workload.text("operation")]
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, (rows, cols))
-        if workload.text("operation") == "affine":
-            shapes |= {"b": (cols,), "c": (cols,)}
-        return {
-            name: random_tensor(TensorSpec(shape, dtype), source, device)
-            for name, shape in shapes.items()
-        }
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        operation = workload.text("operation")
+        whole, column = workload.spec("rows", "cols"), workload.spec("cols")
+        found = dict.fromkeys(OPERATIONS[operation], whole)
+        return found | ({"b": column, "c": column} if operation == "affine" else {})
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, _out_dtype(workload))}
+        return {"out": workload.spec("rows", "cols", dtype=_out_dtype(workload))}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         exact = [tensor.double() for tensor in inputs.values()]
@@ -103,14 +83,10 @@ class Elementwise(Kernel):
         relative = max(ROUNDING[_out_dtype(workload)], ROUNDING[workload.text("dtype")])
         return Tolerance(relative, relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         operation, cols = workload.text("operation"), workload.size("cols")
         elements = workload.size("rows") * cols
-        whole = 1 if operation == "affine" else len(OPERATIONS[operation])
-        each = ELEMENT_BYTES[workload.text("dtype")]
-        moved = elements * (whole * each + ELEMENT_BYTES[_out_dtype(workload)])
-        moved += 2 * cols * each if operation == "affine" else 0
-        return Cost(flops=_FLOPS[operation] * elements, bytes=float(moved))
+        return _FLOPS[operation] * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         return element_space(_elements(workload), self.name)
@@ -127,23 +103,15 @@ class Elementwise(Kernel):
         grid = (element_grid(elements, config),)
         return [Launch(elementwise_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         operation, out_dtype = workload.text("operation"), _out_dtype(workload)
-        names = OPERATIONS[operation]
 
         def eager(*operands: torch.Tensor) -> torch.Tensor:
             import torch
 
             return _operate(operation, *operands).to(getattr(torch, out_dtype))
 
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-
-def _workload(rows: int, cols: int, operation: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, operation=operation, dtype=dtype)
+        return eager
 
 
 def _elements(workload: Workload) -> int:

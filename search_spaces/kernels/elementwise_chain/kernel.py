@@ -6,16 +6,15 @@ Memory-bound: the least traffic is one read of each operand and one write of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.elementwise_chain.triton_kernels import elementwise_chain_kernel
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     integer,
@@ -23,15 +22,13 @@ from search_spaces.kernels.launch_limits import (
     programs_at_once,
 )
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: The kinds of b, c and d in each chain, as far as it has them, and its operations per element.
 CHAINS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +37,7 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
     "modulate": ("column", "column"),
     "scaled_residual": ("whole", "column"),
     "rescale": ("row", "column"),
-    "standardise": ("row", "row"),
+    "standardize": ("row", "row"),
 }
 _FLOPS = {"scale_shift_gate": 3.0, "fma_multiply": 3.0, "modulate": 3.0}
 _USUAL_FLOPS = 2.0
@@ -58,51 +55,38 @@ class ElementwiseChain(Kernel):
     chain: scale_shift_gate, (a b + c) d with b and c one value per column and d one per row;
     fma_multiply, the same with whole matrices; modulate, a (1 + b) + c with b and c per column;
     scaled_residual, a + b c with c per column; rescale, a b c with b per row and c per column;
-    standardise, (a - b) c with b and c per row.
+    standardize, (a - b) c with b and c per row.
 
     dtype: of all operands. out_dtype: of the result, which is cast in the same kernel. Operands but
     a are values around one, so that results do not cancel.
     """
 
     name = "elementwise_chain"
+    dims = Dims(
+        rows=_MOST_SIZE, cols=_MOST_SIZE, chain=tuple(CHAINS), dtype=DTYPES, out_dtype=DTYPES
+    )
+    small = {"rows": 37, "cols": 333}
 
     def workloads(self) -> Sequence[Workload]:
         half = "bfloat16"
-        return [
-            _workload(16384, 2880, "scale_shift_gate", half, half),  # GPT-OSS 20B: an expert's bias
-            _workload(4096, 3072, "modulate", half, half),  # FLUX.1's adaLN, 1024 x 1024 pixels
-            _workload(100352, 384, "scaled_residual", "float16", "float16"),  # ConvNeXt-S, stage 3
-            _workload(8192, 14336, "rescale", "float32", half),  # Llama-3 8B's sums of int8
-            _workload(65536, 768, "standardise", "float32", half),
-            _workload(8192, 8192, "fma_multiply", "float32", "float32"),
-            _workload(16, 8192, "rescale", half, half),  # Llama-3 70B, decoding 16 requests
-            _workload(4099, 1001, "scale_shift_gate", "float32", "float16"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": _MOST_SIZE, "cols": _MOST_SIZE},
-            dtypes=DTYPES,
-            choices={"chain": tuple(CHAINS), "out_dtype": DTYPES},
+        return self.dims.workloads(
+            (16384, 2880, "scale_shift_gate", half, half),  # GPT-OSS 20B: an expert's bias
+            (4096, 3072, "modulate", half, half),  # FLUX.1's adaLN, 1024 x 1024 pixels
+            (100352, 384, "scaled_residual", "float16", "float16"),  # ConvNeXt-S, stage 3
+            (8192, 14336, "rescale", "float32", half),  # Llama-3 8B's sums of int8
+            (65536, 768, "standardize", "float32", half),
+            (8192, 8192, "fma_multiply", "float32", "float32"),
+            (16, 8192, "rescale", half, half),  # Llama-3 70B, decoding 16 requests
+            (4099, 1001, "scale_shift_gate", "float32", "float16"),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=37, cols=333)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shapes = _shapes(workload)
-        inputs = {"a": random_tensor(TensorSpec(shapes.pop("a"), dtype), source, device)}
-        for name, shape in shapes.items():
-            near_one = random_tensor(TensorSpec(shape, dtype), source, device, scale=0.25)
-            inputs[name] = near_one if device == "meta" else near_one.add_(1.0)
-        return inputs
+        near_one = {name: workload.spec(*shapes[name], mean=1.0, scale=0.25) for name in shapes}
+        return {**near_one, "a": workload.spec(*shapes["a"])}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("out_dtype"))}
+        return {"out": workload.spec("rows", "cols", dtype=workload.text("out_dtype"))}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": _chained(workload, [tensor.double() for tensor in inputs.values()])}
@@ -112,13 +96,10 @@ class ElementwiseChain(Kernel):
         relative = max(ROUNDING[workload.text(name)] for name in ("dtype", "out_dtype"))
         return Tolerance(relative, 4 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        read = sum(prod(shape) for shape in _shapes(workload).values())
-        moved = read * ELEMENT_BYTES[workload.text("dtype")]
-        moved += elements * ELEMENT_BYTES[workload.text("out_dtype")]
         each = _FLOPS.get(workload.text("chain"), _USUAL_FLOPS)
-        return Cost(flops=each * elements, bytes=float(moved))
+        return each * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         cols = min(_MOST_COLS, next_power_of_two(workload.size("cols")))
@@ -161,25 +142,18 @@ class ElementwiseChain(Kernel):
         grid = (_programs(config, workload),)
         return [Launch(elementwise_chain_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        names, out = tuple(_shapes(workload)), workload.text("out_dtype")
+    def eager(self, workload: Workload) -> Callable[..., Any]:
+        out = workload.text("out_dtype")
 
         def eager(*operands: torch.Tensor) -> torch.Tensor:
             return _chained(workload, operands).to(torch_dtype(out))
 
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-
-def _workload(rows: int, cols: int, chain: str, dtype: str, out: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, chain=chain, dtype=dtype, out_dtype=out)
+        return eager
 
 
 def _shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
     """The shape of every operand, as it broadcasts against a."""
-    rows, cols = workload.size("rows"), workload.size("cols")
+    rows, cols = workload.sizes("rows", "cols")
     shapes: dict[str, tuple[int, ...]] = {
         "whole": (rows, cols),
         "row": (rows, 1),

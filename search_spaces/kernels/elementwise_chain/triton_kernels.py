@@ -45,7 +45,7 @@ def _chained(a, b, c, d, CHAIN: tl.constexpr):
     elif CHAIN == "rescale":
         y = a * b * c
     else:
-        tl.static_assert(CHAIN == "standardise")
+        tl.static_assert(CHAIN == "standardize")
         y = (a - b) * c
     return y
 

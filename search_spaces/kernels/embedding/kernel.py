@@ -6,29 +6,21 @@ Memory-bound: the least traffic is one read and one write of the gathered rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import EXACT, Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.embedding.triton_kernels import embedding_kernel
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    MAX_SIZE,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Elements that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
@@ -42,39 +34,25 @@ class Embedding(Kernel):
     """
 
     name = "embedding"
+    dims = Dims(tokens=int, vocab=int, dim=int, dtype=DTYPES)
+    small = {"tokens": 13, "vocab": 29, "dim": 301}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 128256, 4096, "bfloat16"),  # Llama-3 8B
-            _workload(64, 128256, 8192, "bfloat16"),  # Llama-3 70B, decoding 64 requests
-            _workload(16384, 151936, 2048, "bfloat16"),  # Qwen3 1.7B
-            _workload(2048, 51866, 1280, "float16"),  # Whisper large-v3's decoder
-            _workload(1048576, 1000000, 64, "float32"),  # a table of DLRM
-            _workload(4095, 30522, 771, "float32"),
-        ]
+        return self.dims.workloads(
+            (8192, 128256, 4096, "bfloat16"),  # Llama-3 8B
+            (64, 128256, 8192, "bfloat16"),  # Llama-3 70B, decoding 64 requests
+            (16384, 151936, 2048, "bfloat16"),  # Qwen3 1.7B
+            (2048, 51866, 1280, "float16"),  # Whisper large-v3's decoder
+            (1048576, 1000000, 64, "float32"),  # a table of DLRM
+            (4095, 30522, 771, "float32"),
+        )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("tokens", "vocab", "dim"), MAX_SIZE)
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(tokens=13, vocab=29, dim=301)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, vocab = generator(seed, device), workload.size("vocab")
-        table = TensorSpec((vocab, workload.size("dim")), workload.text("dtype"))
-        index = TensorSpec((workload.size("tokens"),), "int64")
-        return {
-            "index": random_tensor(index, source, device, limits=(0, vocab)),
-            "table": random_tensor(table, source, device),
-        }
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        index = workload.spec("tokens", dtype="int64", limits=(0, workload.size("vocab")))
+        return {"index": index, "table": workload.spec("vocab", "dim")}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("tokens"), workload.size("dim"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["table"][inputs["index"]].double()}
+        return {"out": workload.spec("tokens", "dim")}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         return EXACT
@@ -104,7 +82,7 @@ class Embedding(Kernel):
         return {"BLOCK_T": tokens, "BLOCK_D": block, "num_warps": warps, "stream": False}
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        tokens, dim = workload.size("tokens"), workload.size("dim")
+        tokens, dim = workload.sizes("tokens", "dim")
         constants = {
             "DIM": dim,
             "BLOCK_T": config["BLOCK_T"],
@@ -119,20 +97,13 @@ class Embedding(Kernel):
         arguments = (tensors["index"], tensors["table"], tensors["out"], tokens)
         return [Launch(embedding_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
             import torch
 
             return torch.nn.functional.embedding(index, table)
 
-        return {
-            "eager": named("out", eager, "index", "table"),
-            "compile": named("out", compiled(eager), "index", "table"),
-        }
-
-
-def _workload(tokens: int, vocab: int, dim: int, dtype: str) -> Workload:
-    return Workload.of(tokens=tokens, vocab=vocab, dim=dim, dtype=dtype)
+        return eager
 
 
 def _tile(config: Config, workload: Workload) -> int:

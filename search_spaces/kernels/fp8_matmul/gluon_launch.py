@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
@@ -11,13 +9,10 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.kernel import Launch
 from search_spaces.kernels.fp8_matmul.gluon_kernels import gluon_fp8_matmul_kernel
 from search_spaces.kernels.fp8_matmul.gluon_space import consumer_rows, promotes
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.scaled_tiles import sizes
 from search_spaces.records import Config, Workload
-from search_spaces.tensors import sm_count
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, sm_count
 
 
 def gluon_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dialects import GLUON, gluon_constraints
-from search_spaces.kernels.launch_limits import fits_shared, integer
+from search_spaces.kernels.limits import fits_shared, integer
 from search_spaces.kernels.scaled_tiles import (
     CONSTRAINTS,
     GROUP,

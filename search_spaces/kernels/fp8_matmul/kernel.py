@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod, sqrt
-from typing import TYPE_CHECKING
+from math import sqrt
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.codes import FLOAT8, random_codes, random_scales
 from search_spaces.kernels.fp8_matmul.gluon_space import fp8_space
-from search_spaces.kernels.launch_limits import MAX_SIZE
 from search_spaces.kernels.scaled_tiles import (
     GROUP,
     default_point,
@@ -21,19 +20,16 @@ from search_spaces.kernels.scaled_tiles import (
     sizes,
     takes_descriptors,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named
+from search_spaces.tensors import Tensors, generator
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
 SCALES = ("tensor", "row", "block128")
 #: torch._scaled_mm takes N and K in multiples of this.
 _MULTIPLE = 16
-_OUT_BYTES, _SCALE_BYTES = 2, 4
 #: Rounding to bfloat16 causes 2e-3. Sums that Hopper's tensor cores truncate to 14 bits shrink by a
 #: few 1e-3 more (DeepSeek-V3 Technical Report, 2024, section 3.3.2), and the operands' own rounding
 #: to float8 is ten times as large.
@@ -51,32 +47,22 @@ class Fp8Matmul(Kernel):
     """
 
     name = "fp8_matmul"
+    dims = Dims(M=int, N=int, K=int, scales=SCALES, dtype=(FLOAT8,), tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 6144, 4096, "row"),  # Llama-3 8B, queries, keys and values
-            _workload(4096, 28672, 4096, "row"),  # Llama-3 8B, gate and up
-            _workload(4096, 4096, 14336, "tensor"),  # Llama-3 8B, down
-            _workload(8192, 8192, 8192, "tensor"),  # Llama-3 70B, output of attention
-            _workload(16, 57344, 8192, "row"),  # Llama-3 70B, gate and up, decoding
-            _workload(64, 8192, 28672, "row"),  # Llama-3 70B, down, decoding
-            _workload(2048, 5120, 8192, "row"),  # Qwen3 32B, output of attention
-            _workload(4096, 24576, 1536, "block128"),  # DeepSeek-V3, queries
-            _workload(4096, 7168, 16384, "block128"),  # DeepSeek-V3, output of attention
-            _workload(4096, 4096, 7168, "block128"),  # DeepSeek-V3, gate and up of an expert
-            _workload(64, 7168, 2048, "block128"),  # DeepSeek-V3, down of an expert, decoding
-            _workload(1000, 1003, 997, "row"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        largest = dict.fromkeys(("M", "N", "K"), MAX_SIZE)
-        check_dims(
-            self.name,
-            workload,
-            sizes=largest,
-            dtypes=(FLOAT8,),
-            optional=("tolerance",),
-            choices={"scales": SCALES},
+        return self.dims.workloads(
+            (4096, 6144, 4096, "row", FLOAT8),  # Llama-3 8B, queries, keys and values
+            (4096, 28672, 4096, "row", FLOAT8),  # Llama-3 8B, gate and up
+            (4096, 4096, 14336, "tensor", FLOAT8),  # Llama-3 8B, down
+            (8192, 8192, 8192, "tensor", FLOAT8),  # Llama-3 70B, output of attention
+            (16, 57344, 8192, "row", FLOAT8),  # Llama-3 70B, gate and up, decoding
+            (64, 8192, 28672, "row", FLOAT8),  # Llama-3 70B, down, decoding
+            (2048, 5120, 8192, "row", FLOAT8),  # Qwen3 32B, output of attention
+            (4096, 24576, 1536, "block128", FLOAT8),  # DeepSeek-V3, queries
+            (4096, 7168, 16384, "block128", FLOAT8),  # DeepSeek-V3, output of attention
+            (4096, 4096, 7168, "block128", FLOAT8),  # DeepSeek-V3, gate and up of an expert
+            (64, 7168, 2048, "block128", FLOAT8),  # DeepSeek-V3, down of an expert, decoding
+            (1000, 1003, 997, "row", FLOAT8),
         )
 
     def small_workload(self, workload: Workload) -> Workload:
@@ -99,14 +85,14 @@ class Fp8Matmul(Kernel):
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         m, n, _ = sizes(workload)
-        return {"out": TensorSpec((m, n), "bfloat16")}
+        return {"out": workload.spec(m, n, dtype="bfloat16")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         return partial_specs(workload, config)
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         exact = {name: tensor.double() for name, tensor in inputs.items()}
-        a, b = _dequantised(workload.text("scales"), **exact)
+        a, b = _dequantized(workload.text("scales"), **exact)
         return {"out": a @ b.T}
 
     def tolerance(self, workload: Workload) -> Tolerance:
@@ -114,11 +100,9 @@ class Fp8Matmul(Kernel):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         m, n, k = sizes(workload)
-        scales = sum(map(prod, scale_shapes(workload, workload.text("scales"))))
-        moved = m * k + n * k + m * n * _OUT_BYTES + scales * _SCALE_BYTES
-        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return fp8_space(workload, self.name)
@@ -133,24 +117,21 @@ class Fp8Matmul(Kernel):
             return [gluon_launch(workload, config, tensors)]
         return scaled_launches(workload, config, tensors, workload.text("scales"))
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         scales = workload.text("scales")
 
         def eager(
             a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
         ) -> torch.Tensor:
-            wide_a, wide_b = _dequantised(scales, a.float(), b.float(), a_scale, b_scale)
+            wide_a, wide_b = _dequantized(scales, a.float(), b.float(), a_scale, b_scale)
             return wide_a.bfloat16() @ wide_b.bfloat16().T
 
-        inputs = ("a", "b", "a_scale", "b_scale")
-        found = {
-            "eager": named("out", eager, *inputs),
-            "compile": named("out", compiled(eager), *inputs),
-            "vendor": named("out", _ScaledMm(scales), *inputs),
-        }
-        if scales != "block128":
-            found["vendor_fast"] = named("out", _ScaledMm(scales, fast=True), *inputs)
-        return found
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        scales = workload.text("scales")
+        fast = {} if scales == "block128" else {"vendor_fast": _ScaledMm(scales, fast=True)}
+        return {"vendor": _ScaledMm(scales), **fast}
 
 
 class _ScaledMm:
@@ -183,11 +164,7 @@ class _ScaledMm:
         )
 
 
-def _workload(m: int, n: int, k: int, scales: str) -> Workload:
-    return Workload.of(M=m, N=n, K=k, scales=scales, dtype=FLOAT8)
-
-
-def _dequantised(
+def _dequantized(
     scales: str, a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Both operands as the numbers that they stand for."""

@@ -10,23 +10,21 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.cublas import Cublas
+from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.gemv.space import DOT_ROWS, default_point, gemv_space, uses_dot
 from search_spaces.kernels.gemv.triton_kernels import gemv_dot_kernel, gemv_kernel
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
-from search_spaces.kernels.matmul.kernel import Matmul
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.matmul.triton_kernels import sum_splits_kernel
 from search_spaces.kernels.products import product_tolerance
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Blocks at the edge end up to one block beyond the matrix.
 _LONGEST_BLOCK = 4096
@@ -44,57 +42,46 @@ class Gemv(Kernel):
     """
 
     name = "gemv"
+    dims = Dims(M=DOT_ROWS, N=_LARGEST, K=_LARGEST, dtype=DTYPES, tolerance=float)
+    small = {"N": 71, "K": 333}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(1, 6144, 4096, "bfloat16"),  # Llama-3 8B, q, k and v
-            _workload(1, 4096, 14336, "bfloat16"),  # Llama-3 8B, down
-            _workload(1, 57344, 8192, "bfloat16"),  # Llama-3 70B, gate and up
-            _workload(1, 128256, 4096, "bfloat16"),  # Llama-3 8B, logits
-            _workload(4, 10240, 8192, "bfloat16"),  # Llama-3 70B, q, k and v, 4 requests
-            _workload(8, 5120, 25600, "bfloat16"),  # Qwen3 32B, down, 8 requests
-            _workload(16, 8192, 8192, "bfloat16"),  # Llama-3 70B, attention's output, 16 requests
-            _workload(5, 51866, 1280, "float16"),  # Whisper large-v3, logits of 5 beams
-            _workload(1, 5120, 5120, "float32"),
-            _workload(3, 1003, 997, "float16"),
-        ]
+        return self.dims.workloads(
+            (1, 6144, 4096, "bfloat16"),  # Llama-3 8B, q, k and v
+            (1, 4096, 14336, "bfloat16"),  # Llama-3 8B, down
+            (1, 57344, 8192, "bfloat16"),  # Llama-3 70B, gate and up
+            (1, 128256, 4096, "bfloat16"),  # Llama-3 8B, logits
+            (4, 10240, 8192, "bfloat16"),  # Llama-3 70B, q, k and v, 4 requests
+            (8, 5120, 25600, "bfloat16"),  # Qwen3 32B, down, 8 requests
+            (16, 8192, 8192, "bfloat16"),  # Llama-3 70B, attention's output, 16 requests
+            (5, 51866, 1280, "float16"),  # Whisper large-v3, logits of 5 beams
+            (1, 5120, 5120, "float32"),
+            (3, 1003, 997, "float16"),
+        )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"M": DOT_ROWS, "N": _LARGEST, "K": _LARGEST}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=("tolerance",))
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(N=71, K=333)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
-        dtype, source = workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, k = workload.sizes("M", "N", "K")
         return {
-            "x": random_tensor(TensorSpec((m, k), dtype), source, device),
+            "x": workload.spec(m, k),
             # Scaled so that outputs are of the order of one, whatever K.
-            "w": random_tensor(TensorSpec((n, k), dtype), source, device, scale=1 / sqrt(k)),
+            "w": workload.spec(n, k, scale=1 / sqrt(k)),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"out": workload.spec(m, n)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "SPLIT_K")
-        m, n, _ = _sizes(workload)
-        return {"partial": TensorSpec((splits, m, n), "float32")} if splits > 1 else {}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["x"].double() @ inputs["w"].double().t()}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"partial": workload.spec(splits, m, n, dtype="float32")} if splits > 1 else {}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         return product_tolerance(workload)
 
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
-        elements = m * k + k * n + m * n
-        each = ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=2.0 * m * n * k, bytes=float(elements * each))
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return gemv_space(workload)
@@ -111,37 +98,28 @@ class Gemv(Kernel):
             _sum_launch(partial, out),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
             import torch
 
             return torch.nn.functional.linear(x, w)
 
-        cublas = Matmul().baselines(workload)["vendor"]
+        return eager
 
-        def vendor(inputs: Tensors) -> Tensors:
-            return cublas({"a": inputs["x"], "b": inputs["w"].t()})
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        cublas = Cublas()
 
-        return {
-            "eager": named("out", eager, "x", "w"),
-            "compile": named("out", compiled(eager), "x", "w"),
-            "vendor": vendor,
-        }
+        def vendor(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return cublas(x, w.t())
 
-
-def _workload(m: int, n: int, k: int, dtype: str) -> Workload:
-    return Workload.of(M=m, N=n, K=k, dtype=dtype)
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")
+        return {"vendor": vendor}
 
 
 def _product_launch(
     workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor
 ) -> Launch:
     x, w = tensors["x"], tensors["w"]
-    m, n, k = _sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     block_n, block_k = integer(config, "BLOCK_N"), integer(config, "BLOCK_K")
     constants: dict[str, Any] = {
         "M": m,

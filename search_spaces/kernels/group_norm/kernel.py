@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims, number_of
+from search_spaces.dims import Dims, number_of
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.group_norm.space import (
     WORD_BYTES,
     block,
@@ -27,15 +27,13 @@ from search_spaces.kernels.group_norm.space import (
     width,
 )
 from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel, merge_channels_kernel
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.limits import MAX_SIZE, integer
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 LAYOUTS = ("nchw", "nhwc")
 DEFAULT_EPS = 1e-5
@@ -62,30 +60,26 @@ class GroupNorm(Kernel):
     """
 
     name = "group_norm"
+    dims = Dims(
+        batch=int, channels=int, pixels=int, groups=int, layout=LAYOUTS, dtype=DTYPES, eps=float
+    )
+    elementwise = 2
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(2, 320, 4096, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 64 x 64
-            _workload(2, 1280, 256, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 16 x 16
-            _workload(2, 320, 16384, 32, "nhwc", "float16"),  # Stable Diffusion XL, 128 x 128
-            _workload(2, 640, 4096, 32, "nhwc", "bfloat16"),  # Stable Diffusion XL, 64 x 64
-            _workload(1, 128, 1048576, 32, "nchw", "bfloat16"),  # its decoder, 1024 x 1024
-            _workload(1, 512, 16384, 32, "nhwc", "float32"),  # its decoder, 128 x 128
-            _workload(64, 256, 3136, 32, "nchw", "float32"),  # ResNet-50 with group norm, 56 x 56
-            _workload(64, 2048, 49, 32, "nhwc", "bfloat16"),  # ResNet-50 with group norm, 7 x 7
-            _workload(3, 36, 1215, 4, "nchw", "float32"),
-        ]
+        return self.dims.workloads(
+            (2, 320, 4096, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 64 x 64
+            (2, 1280, 256, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 16 x 16
+            (2, 320, 16384, 32, "nhwc", "float16"),  # Stable Diffusion XL, 128 x 128
+            (2, 640, 4096, 32, "nhwc", "bfloat16"),  # Stable Diffusion XL, 64 x 64
+            (1, 128, 1048576, 32, "nchw", "bfloat16"),  # its decoder, 1024 x 1024
+            (1, 512, 16384, 32, "nhwc", "float32"),  # its decoder, 128 x 128
+            (64, 256, 3136, 32, "nchw", "float32"),  # ResNet-50 with group norm, 56 x 56
+            (64, 2048, 49, 32, "nhwc", "bfloat16"),  # ResNet-50 with group norm, 7 x 7
+            (3, 36, 1215, 4, "nchw", "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        names = ("batch", "channels", "pixels", "groups")
-        check_dims(
-            self.name,
-            workload,
-            sizes=dict.fromkeys(names, MAX_SIZE),
-            dtypes=DTYPES,
-            optional=("eps",),
-            choices={"layout": LAYOUTS},
-        )
+        super().check_workload(workload)
         where, channels = f"{self.name} [{workload.key}]", workload.size("channels")
         if channels % workload.size("groups"):
             raise WorkloadError(f"{where}: groups does not divide channels", "give groups=32")
@@ -109,43 +103,31 @@ class GroupNorm(Kernel):
         pixels = 248 if workload.size("pixels") % 8 == 0 else 247
         return workload.with_dims(batch=2, channels=30, groups=3, pixels=pixels)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        vector = TensorSpec((workload.size("channels"),), dtype)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         return {
             # Not centred at zero, so that a variant without the subtraction of the mean fails.
-            "x": random_tensor(TensorSpec(_shape(workload), dtype), source, device, 2.0).add_(1),
-            "weight": random_tensor(vector, source, device, scale=0.25).add_(1),
-            "bias": random_tensor(vector, source, device),
+            "x": workload.spec(*_shape(workload), mean=1.0, scale=2.0),
+            "weight": workload.spec("channels", mean=1.0, scale=0.25),
+            "bias": workload.spec("channels"),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"out": TensorSpec(_shape(workload), workload.text("dtype"))}
+        return {"out": workload.spec(*_shape(workload))}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits, batch = integer(config, "splits"), workload.size("batch")
         names, groups = ("mean", "spread"), workload.size("groups")
         if by_channel(config):
-            parts = TensorSpec((batch, workload.size("channels"), splits), "float32")
-            whole = TensorSpec((batch, groups), "float32")
+            parts = workload.spec(batch, "channels", splits, dtype="float32")
+            whole = workload.spec(batch, groups, dtype="float32")
             return {**dict.fromkeys(names, parts), "group_mean": whole, "group_scale": whole}
         if splits == 1:
             return {}
-        return dict.fromkeys(names, TensorSpec((batch, groups, splits), "float32"))
+        return dict.fromkeys(names, workload.spec(batch, groups, splits, dtype="float32"))
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        exact = [inputs[name].double() for name in ("x", "weight", "bias")]
-        return {"out": _torch(workload)(*exact)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        # The rounding error of one element may be twice that of the whole output.
-        return Tolerance(relative, 2 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("batch") * workload.size("channels") * workload.size("pixels")
-        moved = 2.0 * (elements + workload.size("channels"))
-        return Cost(flops=_FLOPS * elements, bytes=moved * ELEMENT_BYTES[workload.text("dtype")])
+        return _FLOPS * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         return group_space(workload, self.name)
@@ -176,20 +158,8 @@ class GroupNorm(Kernel):
             return [launch("sum", moments), launch("write", moments)]
         return [launch("held" if config["passes"] == 1 else "whole", moments)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        eager, names = _torch(workload), ("x", "weight", "bias")
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-
-def _workload(
-    batch: int, channels: int, pixels: int, groups: int, layout: str, dtype: str
-) -> Workload:
-    return Workload.of(
-        batch=batch, channels=channels, pixels=pixels, groups=groups, layout=layout, dtype=dtype
-    )
+    def eager(self, workload: Workload) -> Callable[..., Any]:
+        return _torch(workload)
 
 
 def _constants(workload: Workload, config: Config) -> dict[str, Any]:
@@ -223,7 +193,7 @@ def _constants(workload: Workload, config: Config) -> dict[str, Any]:
 
 
 def _shape(workload: Workload) -> tuple[int, int, int]:
-    channels, pixels = workload.size("channels"), workload.size("pixels")
+    channels, pixels = workload.sizes("channels", "pixels")
     image = (pixels, channels) if is_last(workload) else (channels, pixels)
     return (workload.size("batch"), *image)
 

@@ -12,13 +12,12 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.kernel import Launch
 from search_spaces.kernels.grouped_attention.space import packed_heads, problem_of
 from search_spaces.kernels.grouped_attention.triton_kernels import grouped_attention_kernel
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.records import Config, Workload
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: The parts of a head dim: each is a power of two, as a block of Triton needs it.
 PARTS = {64: (64, 0), 96: (64, 32), 128: (128, 0), 192: (128, 64), 256: (256, 0)}

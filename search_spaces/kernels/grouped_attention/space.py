@@ -10,7 +10,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
     block_parameter,
     fits_shared,
@@ -58,9 +58,9 @@ def problem_of(workload: Workload) -> Problem:
     packed = "tokens" in workload
     if packed:
         keys = queries = longest(workload)
-        rows, heads = workload.size("tokens"), workload.size("q_heads")
+        rows, heads = workload.sizes("tokens", "q_heads")
     else:
-        queries, keys = workload.size("queries"), workload.size("keys")
+        queries, keys = workload.sizes("queries", "keys")
         rows, heads = queries, workload.size("batch") * workload.size("q_heads")
     value_dim = int(str(workload.get("value_dim", dim)))
     group, mask = group_of(workload), mask_of(workload)

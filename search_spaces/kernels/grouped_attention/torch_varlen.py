@@ -17,12 +17,10 @@ from search_spaces.kernels.torch_attention import (
     takes,
     varlen_attention,
 )
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 
 def packed_baselines(mask: Mask, longest: int) -> Mapping[str, Callable[[Tensors], Tensors]]:

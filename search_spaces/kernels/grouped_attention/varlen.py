@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.grouped_attention.launch import HEAD_DIMS, grouped_launch
 from search_spaces.kernels.grouped_attention.space import default_point, grouped_space, longest
@@ -27,12 +26,9 @@ from search_spaces.kernels.masked_attention import (
     shuffled,
     spread_lengths,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 _MOST_SEQUENCES = 4096
 #: Sequences of the small workload: of their bounds, only the first is 0.
@@ -50,35 +46,31 @@ class VarlenAttention(Kernel):
     """
 
     name = "varlen_attention"
+    dims = Dims(
+        tokens=MOST_TOKENS,
+        sequences=_MOST_SEQUENCES,
+        q_heads=MOST_HEADS,
+        kv_heads=MOST_HEADS,
+        head_dim=HEAD_DIMS,
+        causal=bool,
+        window=range(MOST_TOKENS + 1),
+        dtype=DTYPES,
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(16384, 16, 32, 8, 128, True),  # Llama-3 8B, prefill of 16 requests
-            _workload(16384, 8, 64, 8, 128, True),  # Llama-3 70B
-            _workload(8192, 64, 64, 4, 128, True),  # Qwen3 235B, short prompts
-            _workload(16384, 16, 64, 8, 64, True, window=128),  # GPT-OSS 120B
-            _workload(16384, 4, 16, 8, 256, True, window=1024),  # Gemma-3 12B
-            _workload(32768, 256, 12, 12, 64, False, dtype="float16"),  # BERT base, no padding
-            _workload(9999, 7, 32, 32, 96, True),  # Phi-3 mini
-        ]
+        return self.dims.workloads(
+            (16384, 16, 32, 8, 128, True, 0, "bfloat16"),  # Llama-3 8B, prefill of 16 requests
+            (16384, 8, 64, 8, 128, True, 0, "bfloat16"),  # Llama-3 70B
+            (8192, 64, 64, 4, 128, True, 0, "bfloat16"),  # Qwen3 235B, short prompts
+            (16384, 16, 64, 8, 64, True, 128, "bfloat16"),  # GPT-OSS 120B
+            (16384, 4, 16, 8, 256, True, 1024, "bfloat16"),  # Gemma-3 12B
+            (32768, 256, 12, 12, 64, False, 0, "float16"),  # BERT base, no padding
+            (9999, 7, 32, 32, 96, True, 0, "bfloat16"),  # Phi-3 mini
+        )
 
     def check_workload(self, workload: Workload) -> None:
         where = f"{self.name} [{workload.key}]"
-        check_dims(
-            self.name,
-            workload,
-            sizes={
-                "tokens": MOST_TOKENS,
-                "sequences": _MOST_SEQUENCES,
-                "q_heads": MOST_HEADS,
-                "kv_heads": MOST_HEADS,
-                "window": MOST_TOKENS,
-            },
-            dtypes=DTYPES,
-            flags=("causal",),
-            choices={"head_dim": HEAD_DIMS},
-            zeros=("window",),
-        )
+        super().check_workload(workload)
         check_groups(where, workload)
         check_window(where, workload)
         if workload.size("tokens") < workload.size("sequences"):
@@ -97,13 +89,13 @@ class VarlenAttention(Kernel):
         )
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype, shapes = generator(seed, device), workload.text("dtype"), _shapes(workload)
+        source, shapes = generator(seed, device), _shapes(workload)
         inputs = {
-            name: random_tensor(TensorSpec(shapes[name], dtype), source, device, scale)
+            name: random_tensor(workload.spec(*shapes[name]), source, device, scale)
             for name, scale in SCALES.items()
         }
         sequences = workload.size("sequences")
-        bounds = random_tensor(TensorSpec((sequences + 1,), "int32"), None, device)
+        bounds = random_tensor(workload.spec(sequences + 1, dtype="int32"), None, device)
         if device != "meta":
             lengths = shuffled(_lengths(workload), source, device)
             bounds[0] = 0
@@ -111,7 +103,7 @@ class VarlenAttention(Kernel):
         return inputs | {"cu_seqlens": bounds}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"out": TensorSpec(_shapes(workload)["q"], workload.text("dtype"))}
+        return {"out": workload.spec(*_shapes(workload)["q"])}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         """In float64, a sequence after the other."""
@@ -131,7 +123,7 @@ class VarlenAttention(Kernel):
     def cost(self, workload: Workload) -> Cost:
         mask, shapes = mask_of(workload), _shapes(workload)
         pairs = sum(mask.pairs(length, length) for length in _lengths(workload))
-        heads, dim = workload.size("q_heads"), workload.size("head_dim")
+        heads, dim = workload.sizes("q_heads", "head_dim")
         elements = 2 * prod(shapes["q"]) + 2 * prod(shapes["k"])
         moved = float(elements * ELEMENT_BYTES[workload.text("dtype")])
         return Cost(flops=4.0 * heads * pairs * dim, bytes=moved)
@@ -149,34 +141,11 @@ class VarlenAttention(Kernel):
         return packed_baselines(mask_of(workload), longest(workload))
 
 
-def _workload(
-    tokens: int,
-    sequences: int,
-    q_heads: int,
-    kv_heads: int,
-    head_dim: int,
-    causal: bool,
-    *,
-    window: int = 0,
-    dtype: str = "bfloat16",
-) -> Workload:
-    return Workload.of(
-        tokens=tokens,
-        sequences=sequences,
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        causal=causal,
-        window=window,
-        dtype=dtype,
-    )
-
-
 def _lengths(workload: Workload) -> list[int]:
     return spread_lengths(workload.size("tokens"), workload.size("sequences"))
 
 
 def _shapes(workload: Workload) -> dict[str, tuple[int, int, int]]:
-    tokens, dim = workload.size("tokens"), workload.size("head_dim")
+    tokens, dim = workload.sizes("tokens", "head_dim")
     q, k = ((tokens, workload.size(name), dim) for name in ("q_heads", "kv_heads"))
     return {"q": q, "k": k, "v": k}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.index_add.space import SPREADS, default_point, index_add_space
 from search_spaces.kernels.index_add.triton_kernels import (
     atomic_add_kernel,
@@ -21,19 +21,14 @@ from search_spaces.kernels.index_add.triton_kernels import (
     link_kernel,
     sum_lists_kernel,
 )
-from search_spaces.kernels.launch_limits import integer
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.limits import integer
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
-#: 16 lists for each row of the largest table are numbered in 32 bits.
-_LARGEST = {"tokens": 2**30, "vocab": 2**26, "dim": 2**20}
-_INDEX_BYTES = 8
 _COPIED, _COPY_WARPS = 4096, 8
 _LINKED = 256
 
@@ -48,57 +43,51 @@ class IndexAdd(Kernel):
     """
 
     name = "index_add"
+    dims = Dims(tokens=2**30, vocab=2**26, dim=2**20, spread=SPREADS, dtype=DTYPES)
+    small = {"tokens": 61, "vocab": 31, "dim": 301}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 151936, 2048, "uniform", "bfloat16"),  # Qwen3 1.7B's embedding
-            _workload(8192, 128256, 4096, "zipf", "float32"),  # Llama-3 8B's, main gradients
-            _workload(32768, 4096, 2048, "uniform", "bfloat16"),  # outputs of Qwen3 30B's experts
-            _workload(8192, 4096, 4096, "uniform", "bfloat16"),  # of Mixtral's experts
-            _workload(1048576, 1000000, 64, "uniform", "float32"),  # a table of DLRM
-            _workload(1048576, 1000000, 64, "zipf", "float32"),
-            _workload(1166243, 169343, 128, "uniform", "float32"),  # messages of ogbn-arxiv
-            _workload(65536, 1024, 128, "uniform", "float32"),  # EnCodec's codebook
-            _workload(2048, 51866, 1280, "uniform", "float16"),  # Whisper large-v3's decoder
-            _workload(4095, 307, 771, "uniform", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES, choices={"spread": SPREADS})
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(tokens=61, vocab=31, dim=301)
+        return self.dims.workloads(
+            (8192, 151936, 2048, "uniform", "bfloat16"),  # Qwen3 1.7B's embedding
+            (8192, 128256, 4096, "zipf", "float32"),  # Llama-3 8B's, main gradients
+            (32768, 4096, 2048, "uniform", "bfloat16"),  # outputs of Qwen3 30B's experts
+            (8192, 4096, 4096, "uniform", "bfloat16"),  # of Mixtral's experts
+            (1048576, 1000000, 64, "uniform", "float32"),  # a table of DLRM
+            (1048576, 1000000, 64, "zipf", "float32"),
+            (1166243, 169343, 128, "uniform", "float32"),  # messages of ogbn-arxiv
+            (65536, 1024, 128, "uniform", "float32"),  # EnCodec's codebook
+            (2048, 51866, 1280, "uniform", "float16"),  # Whisper large-v3's decoder
+            (4095, 307, 771, "uniform", "float32"),
+        )
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        tokens, vocab, dim = (workload.size(name) for name in ("tokens", "vocab", "dim"))
-        source, dtype = generator(seed, device), workload.text("dtype")
-        spec = TensorSpec((tokens,), "int64")
+        tokens, vocab, dim = workload.sizes("tokens", "vocab", "dim")
+        source = generator(seed, device)
+        spec = workload.spec(tokens, dtype="int64")
         if workload["spread"] == "zipf" and device != "meta":
             index = _frequent_first(tokens, vocab, source, device)
         else:
             index = random_tensor(spec, source, device, limits=(0, vocab))
         return {
-            "base": random_tensor(TensorSpec((vocab, dim), dtype), source, device),
+            "base": random_tensor(workload.spec(vocab, dim), source, device),
             "index": index,
-            "rows": random_tensor(TensorSpec((tokens, dim), dtype), source, device),
+            "rows": random_tensor(workload.spec(tokens, dim), source, device),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("vocab"), workload.size("dim"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("vocab", "dim")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        vocab, tokens = workload.size("vocab"), workload.size("tokens")
+        vocab, tokens = workload.sizes("vocab", "tokens")
         if config["method"] == "lists":
             heads = vocab * integer(config, "chains")
-            return {"head": TensorSpec((heads,), "int32"), "next": TensorSpec((tokens,), "int32")}
+            return {
+                "head": workload.spec(heads, dtype="int32"),
+                "next": workload.spec(tokens, dtype="int32"),
+            }
         if workload["dtype"] == "float32":
             return {}
-        return {"sum": TensorSpec((vocab, workload.size("dim")), "float32")}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        out = inputs["base"].double()
-        return {"out": out.index_add_(0, inputs["index"], inputs["rows"].double())}
+        return {"sum": workload.spec(vocab, "dim", dtype="float32")}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         """The error of rounding the output, and of sums in float32 in any order.
@@ -109,10 +98,9 @@ class IndexAdd(Kernel):
         relative = ROUNDING[workload.text("dtype")]
         return Tolerance(relative, 4 * relative + _most_added(workload) * 2.0**-24)
 
-    def cost(self, workload: Workload) -> Cost:
-        tokens, vocab, dim = (workload.size(name) for name in ("tokens", "vocab", "dim"))
-        moved = (2 * vocab + tokens) * dim * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=float(tokens * dim), bytes=float(moved + tokens * _INDEX_BYTES))
+    def flops(self, workload: Workload) -> float:
+        tokens, _vocab, dim = workload.sizes("tokens", "vocab", "dim")
+        return float(tokens * dim)
 
     def space(self, workload: Workload) -> SearchSpace:
         return index_add_space(workload)
@@ -124,7 +112,7 @@ class IndexAdd(Kernel):
         if config["method"] == "lists":
             return _by_lists(workload, config, tensors)
         base, out = tensors["base"], tensors["out"]
-        tokens, dim = workload.size("tokens"), workload.size("dim")
+        tokens, dim = workload.sizes("tokens", "dim")
         total = tensors.get("sum", out)
         grid = (
             ceil_div(tokens, integer(config, "BLOCK_R")),
@@ -135,24 +123,16 @@ class IndexAdd(Kernel):
         copied = [_copy(base, total), added]
         return copied if total is out else [*copied, _copy(total, out)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(base: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
             return base.index_add(0, index, rows)
 
-        names = ("base", "index", "rows")
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-
-def _workload(tokens: int, vocab: int, dim: int, spread: str, dtype: str) -> Workload:
-    return Workload.of(tokens=tokens, vocab=vocab, dim=dim, spread=spread, dtype=dtype)
+        return eager
 
 
 def _most_added(workload: Workload) -> float:
     """Rows that are added to one row of the table, at most, by expectation."""
-    tokens, vocab = workload.size("tokens"), workload.size("vocab")
+    tokens, vocab = workload.sizes("tokens", "vocab")
     return tokens / (log(vocab + 1) if workload["spread"] == "zipf" else vocab)
 
 
@@ -186,7 +166,7 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> Launch:
 
 def _by_lists(workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
     """Empty the lists, put each added row into one, and sum along them."""
-    tokens, vocab, dim = (workload.size(name) for name in ("tokens", "vocab", "dim"))
+    tokens, vocab, dim = workload.sizes("tokens", "vocab", "dim")
     head, following, chains = tensors["head"], tensors["next"], integer(config, "chains")
     lists = vocab * chains
     grid = (

@@ -1,4 +1,4 @@
-"""Matrix product with weights of four bits that are dequantised in the kernel.
+"""Matrix product with weights of four bits that are dequantized in the kernel.
 
 With few rows the weights' bytes bound the time; with many, the arithmetic. There is no vendor
 baseline: torch's own kernel (`_weight_int4pack_mm`) takes a packing of its own, which it makes from
@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import triton
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
 from search_spaces.kernels.int4_matmul.triton_kernels import int4_matmul_kernel
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.scaled_tiles import partial_specs, sizes, sum_launch
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 DTYPES = ("float16", "bfloat16")
 #: The root mean square of a uniform number of four bits less a uniform zero point.
@@ -46,23 +43,23 @@ class Int4Matmul(Kernel):
     """
 
     name = "int4_matmul"
+    dims = Dims(M=int, N=MAX_SIZE // GROUP, K=int, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(1, 28672, 4096, "float16"),  # Llama-3 8B, gate and up, one token
-            _workload(1, 4096, 14336, "float16"),  # Llama-3 8B, down, one token
-            _workload(16, 6144, 4096, "bfloat16"),  # Llama-3 8B, queries, keys and values
-            _workload(16, 57344, 8192, "bfloat16"),  # Llama-3 70B, gate and up, decoding
-            _workload(64, 8192, 28672, "bfloat16"),  # Llama-3 70B, down, decoding
-            _workload(64, 4096, 7168, "bfloat16"),  # DeepSeek-V3, gate and up of an expert
-            _workload(4096, 28672, 4096, "bfloat16"),  # Llama-3 8B, gate and up, prefill
-            _workload(2048, 5120, 25600, "float16"),  # Qwen3 32B, down, prefill
-            _workload(1000, 1003, 896, "float16"),
-        ]
+        return self.dims.workloads(
+            (1, 28672, 4096, "float16"),  # Llama-3 8B, gate and up, one token
+            (1, 4096, 14336, "float16"),  # Llama-3 8B, down, one token
+            (16, 6144, 4096, "bfloat16"),  # Llama-3 8B, queries, keys and values
+            (16, 57344, 8192, "bfloat16"),  # Llama-3 70B, gate and up, decoding
+            (64, 8192, 28672, "bfloat16"),  # Llama-3 70B, down, decoding
+            (64, 4096, 7168, "bfloat16"),  # DeepSeek-V3, gate and up of an expert
+            (4096, 28672, 4096, "bfloat16"),  # Llama-3 8B, gate and up, prefill
+            (2048, 5120, 25600, "float16"),  # Qwen3 32B, down, prefill
+            (1000, 1003, 896, "float16"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        largest = {"M": MAX_SIZE, "N": MAX_SIZE // GROUP, "K": MAX_SIZE}
-        check_dims(self.name, workload, sizes=largest, dtypes=DTYPES)
+        super().check_workload(workload)
         k = workload.size("K")
         if k % GROUP:
             raise WorkloadError(
@@ -75,14 +72,14 @@ class Int4Matmul(Kernel):
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         m, n, k = sizes(workload)
-        dtype, source, groups = workload.text("dtype"), generator(seed, device), k // GROUP
+        source, groups = generator(seed, device), k // GROUP
         # Outputs are of the order of one, whatever K.
         usual = 1 / (_USUAL_WEIGHT * sqrt(k))
-        packed = TensorSpec((groups, n, GROUP // 2), "uint8")
-        zero = TensorSpec((groups, n), "uint8")
-        scale = random_tensor(TensorSpec((groups, n), dtype), source, device, scale=usual)
+        packed = workload.spec(groups, n, GROUP // 2, dtype="uint8")
+        zero = workload.spec(groups, n, dtype="uint8")
+        scale = random_tensor(workload.spec(groups, n), source, device, scale=usual)
         return {
-            "a": random_tensor(TensorSpec((m, k), dtype), source, device),
+            "a": random_tensor(workload.spec(m, k), source, device),
             "w": random_tensor(packed, source, device, limits=(0, 256)),
             # Positive, and none close to zero.
             "scale": scale if device == "meta" else scale.abs_().add_(0.5 * usual),
@@ -91,26 +88,14 @@ class Int4Matmul(Kernel):
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         m, n, _ = sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        return {"out": workload.spec(m, n)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         return partial_specs(workload, config)
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        weights = _dequantised(inputs["w"], inputs["scale"].double(), inputs["zero"].double())
-        return {"out": inputs["a"].double() @ weights.T}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        """Rounding of the dequantised weights and of the output."""
-        relative = ROUNDING[workload.text("dtype")]
-        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
-        return Tolerance(relative, 8 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         m, n, k = sizes(workload)
-        each, groups = ELEMENT_BYTES[workload.text("dtype")], k // GROUP
-        moved = (m * k + m * n) * each + n * k // 2 + n * groups * (each + 1)
-        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return int4_space(workload, self.name)
@@ -127,24 +112,16 @@ class Int4Matmul(Kernel):
             sum_launch(partial, tensors["out"]),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(
             a: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
         ) -> torch.Tensor:
-            return a @ _dequantised(w, scale, zero.to(scale.dtype)).T
+            return a @ _dequantized(w, scale, zero.to(scale.dtype)).T
 
-        inputs = ("a", "w", "scale", "zero")
-        return {
-            "eager": named("out", eager, *inputs),
-            "compile": named("out", compiled(eager), *inputs),
-        }
+        return eager
 
 
-def _workload(m: int, n: int, k: int, dtype: str) -> Workload:
-    return Workload.of(M=m, N=n, K=k, dtype=dtype)
-
-
-def _dequantised(w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+def _dequantized(w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
     """The weights [N, K] in the dtype of `scale`."""
     import torch
 

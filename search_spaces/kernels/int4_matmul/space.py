@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.features import product_tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     block_parameter,
     fits_shared,
     has_capability,
@@ -35,7 +35,7 @@ _USUAL_PROGRAMS = 4
 
 def int4_space(workload: Workload, kernel: str) -> SearchSpace:
     """Tiles of 16 to 128 rows by 32 to 256 columns; splits of K where rows are few."""
-    m, n = workload.size("M"), workload.size("N")
+    m, n = workload.sizes("M", "N")
     few = m <= _FEW_ROWS
     parameters: list[Parameter] = [
         block_parameter("BLOCK_M", m, 16 if few else 32, 128),

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN201, ANN202
-"""Triton kernel of out = a @ W^T with weights of four bits, dequantised in registers.
+"""Triton kernel of out = a @ W^T with weights of four bits, dequantized in registers.
 
 The tile is computed transposed, W @ a^T: tensor cores can take their first operand from registers,
 where the weights are widened, and as few as 8 columns, where a decoder has few rows. A number q of

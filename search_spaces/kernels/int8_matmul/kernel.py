@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.codes import random_codes, random_scales
-from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE
 from search_spaces.kernels.scaled_tiles import (
     default_point,
     partial_specs,
@@ -19,16 +17,13 @@ from search_spaces.kernels.scaled_tiles import (
     sizes,
     takes_descriptors,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named
+from search_spaces.tensors import Tensors, compiled, generator, named
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
-_OUT_BYTES, _SCALE_BYTES = 2, 4
 #: Beyond this K, a sum of products of -128 does not fit into 32 bits.
 _LONGEST = 2**31 // 128**2 - 1
 #: torch._int_mm takes more rows of a than this, and N and K in multiples of this.
@@ -43,23 +38,20 @@ class Int8Matmul(Kernel):
     """
 
     name = "int8_matmul"
+    dims = Dims(M=int, N=int, K=_LONGEST, dtype=("int8",))
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 6144, 4096),  # Llama-3 8B, queries, keys and values
-            _workload(4096, 28672, 4096),  # Llama-3 8B, gate and up
-            _workload(4096, 4096, 14336),  # Llama-3 8B, down
-            _workload(8192, 8192, 8192),  # Llama-3 70B, output of attention
-            _workload(16, 57344, 8192),  # Llama-3 70B, gate and up, decoding
-            _workload(64, 8192, 28672),  # Llama-3 70B, down, decoding
-            _workload(2048, 5120, 8192),  # Qwen3 32B, output of attention
-            _workload(1, 24576, 4096),  # Qwen3 8B, gate and up, one token
-            _workload(1000, 1003, 997),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        largest = {"M": MAX_SIZE, "N": MAX_SIZE, "K": _LONGEST}
-        check_dims(self.name, workload, sizes=largest, dtypes=("int8",))
+        return self.dims.workloads(
+            (4096, 6144, 4096, "int8"),  # Llama-3 8B, queries, keys and values
+            (4096, 28672, 4096, "int8"),  # Llama-3 8B, gate and up
+            (4096, 4096, 14336, "int8"),  # Llama-3 8B, down
+            (8192, 8192, 8192, "int8"),  # Llama-3 70B, output of attention
+            (16, 57344, 8192, "int8"),  # Llama-3 70B, gate and up, decoding
+            (64, 8192, 28672, "int8"),  # Llama-3 70B, down, decoding
+            (2048, 5120, 8192, "int8"),  # Qwen3 32B, output of attention
+            (1, 24576, 4096, "int8"),  # Qwen3 8B, gate and up, one token
+            (1000, 1003, 997, "int8"),
+        )
 
     def small_workload(self, workload: Workload) -> Workload:
         # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.
@@ -79,7 +71,7 @@ class Int8Matmul(Kernel):
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         m, n, _ = sizes(workload)
-        return {"out": TensorSpec((m, n), "bfloat16")}
+        return {"out": workload.spec(m, n, dtype="bfloat16")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         return partial_specs(workload, config)
@@ -90,16 +82,9 @@ class Int8Matmul(Kernel):
         )
         return {"out": (a @ b.T) * a_scale[:, None] * b_scale[None, :]}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        """The rounding error of the output; sums are exact."""
-        relative = ROUNDING["bfloat16"]
-        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
-        return Tolerance(relative, 8 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         m, n, k = sizes(workload)
-        moved = m * k + n * k + m * n * _OUT_BYTES + (m + n) * _SCALE_BYTES
-        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return scaled_space(workload, self.name, "row")
@@ -154,7 +139,3 @@ def _takes(workload: Workload) -> bool:
     """Whether `torch._int_mm` takes the sizes on a GPU."""
     m, n, k = sizes(workload)
     return m > _FEWEST and n % _MULTIPLE == k % _MULTIPLE == 0
-
-
-def _workload(m: int, n: int, k: int) -> Workload:
-    return Workload.of(M=m, N=n, K=k, dtype="int8")

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from search_spaces.records import Workload
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
     Layer: TypeAlias = Callable[..., torch.Tensor]
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.linear.baselines import baselines_of, exact_layer
 from search_spaces.kernels.linear.space import (
     default_config,
@@ -33,12 +33,9 @@ from search_spaces.kernels.linear.triton_kernels import (
     linear_kernel,
 )
 from search_spaces.kernels.products import product_tolerance, tiles
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor, sm_count
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, sm_count
 
 EPILOGUES = ("none", "relu1", "gelu", "silu", "swiglu", "residual")
 #: Rows of tiles at the edge end up to one block beyond the matrix; gated weights have 2 N rows.
@@ -64,32 +61,33 @@ class Linear(Kernel):
     """
 
     name = "linear"
+    dims = Dims(
+        M=_LARGEST,
+        N=_LARGEST_N,
+        K=_LARGEST,
+        epilogue=EPILOGUES,
+        bias=bool,
+        dtype=DTYPES,
+        tolerance=float,
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 14336, 4096, "swiglu", False, "bfloat16"),  # Llama-3 8B, gate and up
-            _workload(4096, 4096, 14336, "residual", False, "bfloat16"),  # Llama-3 8B, down
-            _workload(16, 28672, 8192, "swiglu", False, "bfloat16"),  # Llama-3 70B, decoding
-            _workload(16, 8192, 28672, "residual", False, "bfloat16"),  # Llama-3 70B, decoding
-            _workload(12000, 5120, 1280, "gelu", True, "float16"),  # Whisper large-v3, 8 segments
-            _workload(12000, 1280, 5120, "residual", True, "float16"),  # Whisper large-v3
-            _workload(65536, 256, 512, "relu1", True, "bfloat16"),  # DLRM's bottom MLP
-            _workload(100352, 256, 64, "relu1", True, "float16"),  # ResNet-50's 1x1, 32 images
-            _workload(401408, 96, 16, "silu", True, "bfloat16"),  # EfficientNet-B0's first 1x1
-            _workload(2048, 1024, 1024, "none", True, "float32"),  # DLRM's top MLP
-            _workload(1000, 1003, 997, "gelu", True, "float16"),
-        ]
+        return self.dims.workloads(
+            (4096, 14336, 4096, "swiglu", False, "bfloat16"),  # Llama-3 8B, gate and up
+            (4096, 4096, 14336, "residual", False, "bfloat16"),  # Llama-3 8B, down
+            (16, 28672, 8192, "swiglu", False, "bfloat16"),  # Llama-3 70B, decoding
+            (16, 8192, 28672, "residual", False, "bfloat16"),  # Llama-3 70B, decoding
+            (12000, 5120, 1280, "gelu", True, "float16"),  # Whisper large-v3, 8 segments
+            (12000, 1280, 5120, "residual", True, "float16"),  # Whisper large-v3
+            (65536, 256, 512, "relu1", True, "bfloat16"),  # DLRM's bottom MLP
+            (100352, 256, 64, "relu1", True, "float16"),  # ResNet-50's 1x1, 32 images
+            (401408, 96, 16, "silu", True, "bfloat16"),  # EfficientNet-B0's first 1x1
+            (2048, 1024, 1024, "none", True, "float32"),  # DLRM's top MLP
+            (1000, 1003, 997, "gelu", True, "float16"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"M": _LARGEST, "N": _LARGEST_N, "K": _LARGEST},
-            dtypes=DTYPES,
-            flags=("bias",),
-            choices={"epilogue": EPILOGUES},
-            optional=("tolerance",),
-        )
+        super().check_workload(workload)
         if workload["epilogue"] == "none" and not workload["bias"]:
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: epilogue none without bias is a plain product",
@@ -102,33 +100,29 @@ class Linear(Kernel):
         aligned = all(workload.size(dim) * each % 16 == 0 for dim in ("K", "N"))
         return workload.with_dims(M=37, N=72 if aligned else 71, K=136 if aligned else 131)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        weights = TensorSpec((width(workload), k), dtype)
-        inputs = {
-            "a": random_tensor(TensorSpec((m, k), dtype), source, device),
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        found = {
+            "a": workload.spec("M", "K"),
             # Scaled so that sums are of the order of one, whatever K.
-            "w": random_tensor(weights, source, device, scale=1 / sqrt(k)),
+            "w": workload.spec(width(workload), "K", scale=1 / sqrt(workload.size("K"))),
         }
         if workload["bias"]:
-            bias = TensorSpec((width(workload),), dtype)
-            inputs["bias"] = random_tensor(bias, source, device, scale=0.5)
+            found["bias"] = workload.spec(width(workload), scale=0.5)
         if workload["epilogue"] == "residual":
-            inputs["residual"] = random_tensor(TensorSpec((m, n), dtype), source, device)
-        return inputs
+            found["residual"] = workload.spec("M", "N")
+        return found
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"out": workload.spec(m, n)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         if config["fused"]:
             return {}
         shape = (workload.size("M"), width(workload))
         if splits(config) == 1:
-            return {"product": TensorSpec(shape, workload.text("dtype"))}
-        return {"product": TensorSpec((splits(config), *shape), "float32")}
+            return {"product": workload.spec(*shape)}
+        return {"product": workload.spec(splits(config), *shape, dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return exact_layer(workload, inputs)
@@ -137,13 +131,10 @@ class Linear(Kernel):
         # Two launches round gate and value before the output.
         return product_tolerance(workload, roundings=3 if is_gated(workload) else 1)
 
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
         rows = width(workload)
-        tensors = 2 if workload["epilogue"] == "residual" else 1
-        elements = m * k + rows * k + tensors * m * n + (rows if workload["bias"] else 0)
-        flops = 2.0 * m * rows * k + _EPILOGUE_FLOPS * m * n
-        return Cost(flops=flops, bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]))
+        return 2.0 * m * rows * k + _EPILOGUE_FLOPS * m * n
 
     def space(self, workload: Workload) -> SearchSpace:
         return linear_space(workload)
@@ -163,14 +154,6 @@ class Linear(Kernel):
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         return baselines_of(workload)
-
-
-def _workload(m: int, n: int, k: int, epilogue: str, bias: bool, dtype: str) -> Workload:
-    return Workload.of(M=m, N=n, K=k, epilogue=epilogue, bias=bias, dtype=dtype)
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")
 
 
 def _product_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch:
@@ -242,7 +225,7 @@ def _descriptor_launch(
 
 
 def _epilogue_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch:
-    m, n, _ = _sizes(workload)
+    m, n, _ = workload.sizes("M", "N", "K")
     block = min(_LONGEST, next_power_of_two(n))
     rows = min(_ELEMENTS // block, next_power_of_two(m))
     constants = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import integer, nearest
+from search_spaces.kernels.limits import integer, nearest
 from search_spaces.kernels.matmul.space import matmul_space
 from search_spaces.kernels.products import (
     Product,

@@ -10,15 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernel import Launch
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.linear_cross_entropy.problem import (
-    FLOAT_BYTES,
-    INDEX_BYTES,
     LinearCrossEntropyKernel,
     exact,
-    moved_bytes,
     product_flops,
     sizes,
     token_blocks,
@@ -33,14 +29,12 @@ from search_spaces.kernels.linear_cross_entropy.triton_kernels import (
     logit_gradient_kernel,
     weight_gradient_kernel,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _INPUTS = ("hidden", "weight", "target", "lse", "grad")
 
@@ -55,22 +49,22 @@ class LinearCrossEntropyBackward(LinearCrossEntropyKernel):
     """
 
     name = "linear_cross_entropy_backward"
+    elementwise = 4
     per_token = ("lse", "grad")
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         tokens, dim, vocab = sizes(workload)
-        dtype = workload.text("dtype")
         return {
-            "d_hidden": TensorSpec((tokens, dim), dtype),
-            "d_weight": TensorSpec((vocab, dim), dtype),
+            "d_hidden": workload.spec(tokens, dim),
+            "d_weight": workload.spec(vocab, dim),
         }
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         tokens, dim, _ = sizes(workload)
         words = slice_words(workload, config)
         return {
-            "slice": TensorSpec((tokens, words), workload.text("dtype")),
-            "sum": TensorSpec((tokens, dim), "float32"),
+            "slice": workload.spec(tokens, words),
+            "sum": workload.spec(tokens, dim, dtype="float32"),
         }
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -88,16 +82,8 @@ class LinearCrossEntropyBackward(LinearCrossEntropyKernel):
             d_weight += gradient.T @ hidden[rows]
         return {"d_hidden": d_hidden, "d_weight": d_weight}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        """The error of rounding the gradient of the logits, and then the outputs."""
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, 4 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
-        """Reading all inputs once, writing both gradients once; the logits are not an input."""
-        vectors = workload.size("tokens") * (INDEX_BYTES + 2 * FLOAT_BYTES)
-        moved = 2 * moved_bytes(workload) + vectors
-        return Cost(flops=3 * product_flops(workload), bytes=float(moved))
+    def flops(self, workload: Workload) -> float:
+        return 3 * product_flops(workload)
 
     def space(self, workload: Workload) -> SearchSpace:
         return backward_space(workload)

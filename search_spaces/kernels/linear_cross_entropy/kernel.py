@@ -6,18 +6,15 @@ Bound by arithmetic: one product of tokens x vocab x dim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernel import Launch, Tolerance
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.linear_cross_entropy.problem import (
-    FLOAT_BYTES,
-    INDEX_BYTES,
     LinearCrossEntropyKernel,
     exact,
     logit_rounding,
-    moved_bytes,
     product_flops,
     sizes,
     token_blocks,
@@ -27,14 +24,12 @@ from search_spaces.kernels.linear_cross_entropy.triton_kernels import (
     combine_loss_kernel,
     partial_loss_kernel,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _PARTIAL = ("top", "total", "chosen")
 #: Parts and tokens of a program that merges results.
@@ -50,13 +45,14 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
     """
 
     name = "linear_cross_entropy"
+    output = ("loss", "lse")
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        spec = TensorSpec((workload.size("tokens"),), "float32")
+        spec = workload.spec("tokens", dtype="float32")
         return {"loss": spec, "lse": spec}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        spec = TensorSpec((_parts(workload, config), workload.size("tokens")), "float32")
+        spec = workload.spec(_parts(workload, config), "tokens", dtype="float32")
         return dict.fromkeys(_PARTIAL, spec)
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -76,9 +72,8 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
         relative = logit_rounding(workload)
         return Tolerance(relative, 4 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        vectors = workload.size("tokens") * (INDEX_BYTES + 2 * FLOAT_BYTES)
-        return Cost(flops=product_flops(workload), bytes=float(moved_bytes(workload) + vectors))
+    def flops(self, workload: Workload) -> float:
+        return product_flops(workload)
 
     def space(self, workload: Workload) -> SearchSpace:
         return forward_space(workload)
@@ -107,7 +102,7 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
             Launch(combine_loss_kernel, (ceil_div(tokens, _COMBINED_TOKENS),), results, combined),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(
             hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,11 +112,7 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
             lse = logits.logsumexp(1)
             return lse - logits.gather(1, target[:, None])[:, 0], lse
 
-        outputs, inputs = ("loss", "lse"), ("hidden", "weight", "target")
-        return {
-            "eager": named(outputs, eager, *inputs),
-            "compile": named(outputs, compiled(eager), *inputs),
-        }
+        return eager
 
 
 def _parts(workload: Workload, config: Config) -> int:

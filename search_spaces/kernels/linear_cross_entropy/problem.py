@@ -6,25 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Kernel, TensorSpec
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.records import Workload
-from search_spaces.tensors import generator, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
 DTYPES = ("float16", "bfloat16")
-_LARGEST = {"tokens": 2**24, "dim": 2**16, "vocab": 2**24}
 #: The standard deviation of the logits: some words are likely, so that all parts of a gradient
 #: count.
 _SPREAD = 2.0
 #: Logits that inputs and references hold at a time.
 _LOGITS = 2**28
-INDEX_BYTES, FLOAT_BYTES = 8, 4
 
 
 class LinearCrossEntropyKernel(Kernel):
@@ -33,37 +29,34 @@ class LinearCrossEntropyKernel(Kernel):
     #: Names of the float32 inputs that a kernel has besides, one number for each token.
     per_token: ClassVar[tuple[str, ...]] = ()
 
+    dims = Dims(tokens=2**24, dim=2**16, vocab=2**24, dtype=DTYPES)
+    small = {"tokens": 21, "dim": 39, "vocab": 301}
+
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 4096, 128256, "bfloat16"),  # Llama-3 8B
-            _workload(4096, 8192, 128256, "bfloat16"),  # Llama-3 70B
-            _workload(8192, 2048, 151936, "bfloat16"),  # Qwen3 1.7B
-            _workload(4096, 7168, 129280, "bfloat16"),  # DeepSeek-V3
-            _workload(4096, 2880, 201088, "bfloat16"),  # GPT-OSS 120B
-            _workload(4096, 4096, 32000, "bfloat16"),  # Mixtral
-            _workload(1024, 1280, 51866, "float16"),  # Whisper large-v3
-            _workload(333, 771, 30522, "float16"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(tokens=21, dim=39, vocab=301)
+        return self.dims.workloads(
+            (8192, 4096, 128256, "bfloat16"),  # Llama-3 8B
+            (4096, 8192, 128256, "bfloat16"),  # Llama-3 70B
+            (8192, 2048, 151936, "bfloat16"),  # Qwen3 1.7B
+            (4096, 7168, 129280, "bfloat16"),  # DeepSeek-V3
+            (4096, 2880, 201088, "bfloat16"),  # GPT-OSS 120B
+            (4096, 4096, 32000, "bfloat16"),  # Mixtral
+            (1024, 1280, 51866, "float16"),  # Whisper large-v3
+            (333, 771, 30522, "float16"),
+        )
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         tokens, dim, vocab = sizes(workload)
-        source, dtype = generator(seed, device), workload.text("dtype")
+        source = generator(seed, device)
         scale = sqrt(_SPREAD / sqrt(dim))
         inputs = {
-            "hidden": random_tensor(TensorSpec((tokens, dim), dtype), source, device, scale),
-            "weight": random_tensor(TensorSpec((vocab, dim), dtype), source, device, scale),
+            "hidden": random_tensor(workload.spec(tokens, dim), source, device, scale),
+            "weight": random_tensor(workload.spec(vocab, dim), source, device, scale),
             "target": random_tensor(
-                TensorSpec((tokens,), "int64"), source, device, limits=(0, vocab)
+                workload.spec(tokens, dtype="int64"), source, device, limits=(0, vocab)
             ),
         }
         for name in self.per_token:
-            inputs[name] = random_tensor(TensorSpec((tokens,), "float32"), source, device)
+            inputs[name] = random_tensor(workload.spec(tokens, dtype="float32"), source, device)
         if "lse" in self.per_token and device != "meta":
             weight = inputs["weight"].float()
             for rows in token_blocks(workload):
@@ -105,7 +98,3 @@ def token_blocks(workload: Workload) -> Iterator[slice]:
 def exact(tensors: Mapping[str, torch.Tensor], *names: str) -> tuple[torch.Tensor, ...]:
     """These tensors in float64."""
     return tuple(tensors[name].double() for name in names)
-
-
-def _workload(tokens: int, dim: int, vocab: int, dtype: str) -> Workload:
-    return Workload.of(tokens=tokens, dim=dim, vocab=vocab, dtype=dtype)

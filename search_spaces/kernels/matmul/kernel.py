@@ -14,10 +14,11 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.cublas import cublas_products
+from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.matmul.gluon_space import dense_space, in_gluon
 from search_spaces.kernels.matmul.space import takes_descriptors
 from search_spaces.kernels.matmul.triton_kernels import (
@@ -26,14 +27,12 @@ from search_spaces.kernels.matmul.triton_kernels import (
     sum_splits_kernel,
 )
 from search_spaces.kernels.matmul.usual import usual_config
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor, sm_count
+from search_spaces.tensors import Tensors, sm_count
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 DTYPES = ("float16", "bfloat16", "float32")
 _SUM_BLOCK = 1024
@@ -47,6 +46,7 @@ class Matmul(Kernel):
     """
 
     name = "matmul"
+    dims = Dims(M=_LARGEST, N=_LARGEST, K=_LARGEST, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
         shapes = [
@@ -69,35 +69,27 @@ class Matmul(Kernel):
         workloads.insert(7, workloads[6].with_dims(tolerance=1e-3))
         return workloads
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("M", "N", "K"), _LARGEST)
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=("tolerance",))
-
     def small_workload(self, workload: Workload) -> Workload:
         # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.
         aligned = takes_descriptors(workload)
         return workload.with_dims(M=71, N=136 if aligned else 137, K=328 if aligned else 331)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = _sizes(workload)
-        dtype, source = workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, k = workload.sizes("M", "N", "K")
         return {
-            "a": random_tensor(TensorSpec((m, k), dtype), source, device),
+            "a": workload.spec(m, k),
             # Scaled so that outputs are of the order of one, whatever K.
-            "b": random_tensor(TensorSpec((k, n), dtype), source, device, scale=1 / sqrt(k)),
+            "b": workload.spec(k, n, scale=1 / sqrt(k)),
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = _sizes(workload)
-        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"out": workload.spec(m, n)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "SPLIT_K")
-        m, n, _ = _sizes(workload)
-        return {"partial": TensorSpec((splits, m, n), "float32")} if splits > 1 else {}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["a"].double() @ inputs["b"].double()}
+        m, n, _ = workload.sizes("M", "N", "K")
+        return {"partial": workload.spec(splits, m, n, dtype="float32")} if splits > 1 else {}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         """The workload's own, else the rounding error of the output or of K sums in float32."""
@@ -108,10 +100,9 @@ class Matmul(Kernel):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        m, n, k = _sizes(workload)
-        elements = m * k + k * n + m * n
-        return Cost(flops=2.0 * m * n * k, bytes=elements * ELEMENT_BYTES[workload.text("dtype")])
+    def flops(self, workload: Workload) -> float:
+        m, n, k = workload.sizes("M", "N", "K")
+        return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
         return dense_space(workload)
@@ -134,47 +125,14 @@ class Matmul(Kernel):
             _sum_launch(partial, tensors["out"]),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a @ b
 
-        found = {
-            "eager": named("out", eager, "a", "b"),
-            "compile": named("out", compiled(eager), "a", "b"),
-            "vendor": named("out", _Cublas(), "a", "b"),
-        }
-        if workload["dtype"] == "float32":
-            found["vendor_tf32"] = named("out", _Cublas("tf32"), "a", "b")
-        return found
+        return eager
 
-
-class _Cublas:
-    """cuBLAS by `torch.mm(a, b, out=...)` into one buffer; float32 in `precision`."""
-
-    def __init__(self, precision: str = "ieee") -> None:
-        self._precision = precision
-        self._out: torch.Tensor | None = None
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        if a.device.type != "cuda":
-            raise RuntimeError(f"cuBLAS needs CUDA tensors, got one on {a.device.type}")
-        shape = (a.shape[0], b.shape[1])
-        out = self._out
-        if out is None or (out.shape, out.dtype, out.device) != (shape, a.dtype, a.device):
-            out = self._out = torch.empty(shape, dtype=a.dtype, device=a.device)
-        settings = torch.backends.cuda.matmul
-        before = settings.fp32_precision
-        settings.fp32_precision = self._precision
-        try:
-            return torch.mm(a, b, out=out)
-        finally:
-            settings.fp32_precision = before
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        return cublas_products(workload)
 
 
 def _tile_constants(config: Config) -> dict[str, Any]:
@@ -187,7 +145,7 @@ def _tile_constants(config: Config) -> dict[str, Any]:
 
 
 def _tiles(workload: Workload, config: Config) -> int:
-    m, n, _ = _sizes(workload)
+    m, n, _ = workload.sizes("M", "N", "K")
     return ceil_div(m, integer(config, "BLOCK_M")) * ceil_div(n, integer(config, "BLOCK_N"))
 
 
@@ -195,7 +153,7 @@ def _pointer_launch(
     workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor
 ) -> Launch:
     a, b = tensors["a"], tensors["b"]
-    m, n, k = _sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     splits = integer(config, "SPLIT_K")
     constants = {
         **_tile_constants(config),
@@ -220,7 +178,7 @@ def _descriptor_launch(workload: Workload, config: Config, tensors: Tensors) -> 
     tiles = _tiles(workload, config)
     grid = min(tiles, sm_count(tensors["a"])) if persistent else tiles
     constants = {**_tile_constants(config), "PERSISTENT": persistent}
-    arguments = (*described, *_sizes(workload))
+    arguments = (*described, *workload.sizes("M", "N", "K"))
     return Launch(descriptor_matmul_kernel, (grid,), arguments, constants)
 
 

@@ -7,7 +7,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     DESCRIPTORS,
     block_parameter,
     fits_shared,
@@ -45,7 +45,7 @@ def matmul_space(workload: Workload) -> SearchSpace:
     Large squares start at 64 x 64. Small or slender problems, which leave multiprocessors idle or
     wait for memory, get smaller tiles, longer strides of K and splits of K.
     """
-    m, n, k = workload.size("M"), workload.size("N"), workload.size("K")
+    m, n, k = workload.sizes("M", "N", "K")
     single = workload["dtype"] == "float32"
     large = m >= 2048 and n >= 2048
     deepest = 64 if single else 128 if large else 256

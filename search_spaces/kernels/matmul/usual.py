@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from search_spaces.bound import BoundSpace
-from search_spaces.kernels.launch_limits import nearest, programs_at_once
+from search_spaces.kernels.limits import nearest, programs_at_once
 from search_spaces.kernels.matmul.space import default_point, output_tiles
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Config, Value

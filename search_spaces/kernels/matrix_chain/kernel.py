@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.dims import Dims, tolerance_of
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.matmul.kernel import Matmul
 from search_spaces.kernels.matrix_chain.products import (
     DIMS,
@@ -21,14 +21,12 @@ from search_spaces.kernels.matrix_chain.products import (
     shapes_of,
 )
 from search_spaces.kernels.matrix_chain.space import chain_space, default_point, takes_descriptors
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _MATMUL = Matmul()
 
@@ -42,47 +40,40 @@ class MatrixChain(Kernel):
     """
 
     name = "matrix_chain"
+    dims = Dims(M=int, K=int, L=int, P=int, N=int, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
-        workloads = [
-            _workload(4096, 64, 64, 4096, 64, "bfloat16"),  # Nystroemformer, 64 landmarks
-            _workload(4096, 7168, 1536, 128, 512, "bfloat16"),  # DeepSeek-V3: a head's latent query
-            _workload(8192, 4096, 16, 4096, 14336, "bfloat16"),  # Llama-3 8B with LoRA of rank 16
-            _workload(2048, 2048, 2048, 2048, 2048, "float16"),
-            _workload(999, 1003, 37, 1001, 501, "float32"),
-            _workload(10000, 100, 1000, 5, 333, "float32"),  # numpy.linalg.multi_dot's example
-        ]
+        workloads = self.dims.workloads(
+            (4096, 64, 64, 4096, 64, "bfloat16"),  # Nystroemformer, 64 landmarks
+            (4096, 7168, 1536, 128, 512, "bfloat16"),  # DeepSeek-V3: a head's latent query
+            (8192, 4096, 16, 4096, 14336, "bfloat16"),  # Llama-3 8B with LoRA of rank 16
+            (2048, 2048, 2048, 2048, 2048, "float16"),
+            (999, 1003, 37, 1001, 501, "float32"),
+            (10000, 100, 1000, 5, 333, "float32"),  # numpy.linalg.multi_dot's example
+        )
         return [*workloads, workloads[-1].with_dims(tolerance=1e-3)]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(DIMS, MAX_SIZE)
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=("tolerance",))
 
     def small_workload(self, workload: Workload) -> Workload:
         # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.
         sizes = (37, 72, 24, 40, 16) if takes_descriptors(workload) else (37, 71, 23, 41, 19)
         return workload.with_dims(**dict(zip(DIMS, sizes, strict=True)))
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        inputs = {}
-        for name, shape in shapes_of(workload).items():
-            # Scaled so that all products are of the order of one, whatever the sizes.
-            scale = 1.0 if name == "a" else 1 / sqrt(shape[0])
-            inputs[name] = random_tensor(TensorSpec(shape, dtype), source, device, scale=scale)
-        return inputs
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        # Scaled so that all products are of the order of one, whatever the sizes.
+        return {
+            name: workload.spec(*shape, scale=1.0 if name == "a" else 1 / sqrt(shape[0]))
+            for name, shape in shapes_of(workload).items()
+        }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("M"), workload.size("N"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("M", "N")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         found = {}
         for product in products_of(workload, f"{config['order']}"):
             sizes = product.workload
             if product.result != "out":
-                shape = (sizes.size("M"), sizes.size("N"))
-                found[product.result] = TensorSpec(shape, workload.text("dtype"))
+                found[product.result] = workload.spec(sizes.size("M"), sizes.size("N"))
             own = _MATMUL.scratch(sizes, product_config(sizes, config))
             found |= {f"{product.result}_{name}": spec for name, spec in own.items()}
         return found
@@ -101,12 +92,8 @@ class MatrixChain(Kernel):
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
-    def cost(self, workload: Workload) -> Cost:
-        """Operations of the cheapest order; reads of the matrices, one write of the result."""
-        elements = sum(rows * cols for rows, cols in shapes_of(workload).values())
-        elements += workload.size("M") * workload.size("N")
-        moved = float(elements * ELEMENT_BYTES[workload.text("dtype")])
-        return Cost(flops=flops_of(workload, cheapest_order(workload)), bytes=moved)
+    def flops(self, workload: Workload) -> float:
+        return flops_of(workload, cheapest_order(workload))
 
     def space(self, workload: Workload) -> SearchSpace:
         return chain_space(workload)
@@ -128,23 +115,19 @@ class MatrixChain(Kernel):
             launches += _MATMUL.launches(product.workload, own, operands)
         return launches
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(
             a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
         ) -> torch.Tensor:
             return a @ b @ c @ d
 
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
         def multi_dot(*matrices: torch.Tensor) -> torch.Tensor:
             import torch
 
             product: torch.Tensor = torch.linalg.multi_dot(matrices)
             return product
 
-        functions: dict[str, Callable[..., torch.Tensor]]
-        functions = {"eager": eager, "multi_dot": multi_dot, "compile": compiled(eager)}
-        return {name: named("out", function, *MATRICES) for name, function in functions.items()}
-
-
-def _workload(*sizes_and_dtype: int | str) -> Workload:
-    """A workload of its sizes, in the order of `DIMS`, and its dtype."""
-    return Workload.of(**dict(zip((*DIMS, "dtype"), sizes_and_dtype, strict=True)))
+        return {"multi_dot": multi_dot}

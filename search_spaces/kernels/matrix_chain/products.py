@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.records import Config, Value, Workload
 
 #: Dims, so that matrix i is [dim i, dim i + 1].

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.moe_matmul.baselines import (
-    by_expert,
-    gathered,
-    grouped,
-    require_grouped,
-)
-from search_spaces.kernels.moe_matmul.quantised import (
+from search_spaces.kernels.limits import integer
+from search_spaces.kernels.moe_matmul.baselines import by_expert, gathered, grouped, require_grouped
+from search_spaces.kernels.moe_matmul.quantized import (
     operand_bytes,
     operand_specs,
     random_operands,
@@ -40,29 +34,19 @@ from search_spaces.kernels.moe_matmul.routing import (
 from search_spaces.kernels.moe_matmul.space import (
     BLOCKS,
     GEMMS,
-    QUANTISED,
+    QUANTIZED,
     default_point,
     moe_space,
-    quantisation,
+    quantization,
     slot_product,
 )
 from search_spaces.kernels.moe_matmul.triton_kernels import moe_matmul_kernel
 from search_spaces.kernels.moe_matmul.triton_scaled import scaled_moe_matmul_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, empty_tensors, generator, named, random_tensor
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, compiled, empty_tensors, generator, named, random_tensor
 
 DTYPES = ("float16", "bfloat16")
-_LARGEST = {
-    "tokens": 2**17,
-    "experts": 1024,
-    "top_k": 64,
-    "hidden": 2**15,
-    "intermediate": 2**14,
-}
 #: Rounding to float8 is ten times as large as what sums in tensor cores lose (fp8_matmul).
 _FP8_TOLERANCE = 1e-2
 _SMALL_SCALED = {"hidden": 200, "intermediate": 136}
@@ -82,39 +66,48 @@ class MoeMatmul(Kernel):
     columns]. The parameters are those of vLLM's tables, whose E, N and M are experts, intermediate
     and tokens here.
 
-    Optionally, quantised is `fp8_block128`, `fp8_tensor` or `int8_channel`: see `quantised.py`.
-    dtype is then that of the output, and with int8 of x. There is no quantised `gate_up_silu`.
+    Optionally, quantized is `fp8_block128`, `fp8_tensor` or `int8_channel`: see `quantized.py`.
+    dtype is then that of the output, and with int8 of x. There is no quantized `gate_up_silu`.
 
     The slots in order of their experts, padded to BLOCK_SIZE_M, are inputs, as in vLLM: making
     them is not part of the time, of variants or of baselines.
     """
 
     name = "moe_matmul"
+    dims = Dims(
+        tokens=2**17,
+        experts=1024,
+        top_k=64,
+        hidden=2**15,
+        intermediate=2**14,
+        gemm=GEMMS,
+        dtype=DTYPES,
+        quantized=(None, *QUANTIZED),
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            *_both(64, 256, 8, 7168, 256),  # DeepSeek-V3 on 8 GPUs
-            _workload(1, 256, 8, 7168, 256, "gate_up"),
-            _workload(4096, 256, 8, 7168, 256, "down"),
-            _workload(16, 128, 8, 2048, 768, "down"),  # Qwen3 30B-A3B
-            _workload(256, 128, 8, 2048, 768, "gate_up_silu"),
-            *_both(4096, 128, 8, 2048, 768),
-            _workload(512, 128, 8, 4096, 384, "gate_up"),  # Qwen3 235B-A22B on 4 GPUs
-            _workload(32, 128, 4, 2880, 2880, "gate_up"),  # GPT-OSS 120B
-            _workload(1024, 128, 4, 2880, 2880, "down"),
-            _workload(1, 8, 2, 4096, 7168, "down"),  # Mixtral 8x7B on 2 GPUs
-            _workload(4096, 8, 2, 4096, 7168, "gate_up"),
-            _workload(333, 61, 3, 1111, 517, "gate_up_silu", "float16"),
-        ]
+        return self.dims.workloads(
+            (64, 256, 8, 7168, 256, "gate_up", "bfloat16"),
+            (64, 256, 8, 7168, 256, "down", "bfloat16"),  # DeepSeek-V3 on 8 GPUs
+            (1, 256, 8, 7168, 256, "gate_up", "bfloat16"),
+            (4096, 256, 8, 7168, 256, "down", "bfloat16"),
+            (16, 128, 8, 2048, 768, "down", "bfloat16"),  # Qwen3 30B-A3B
+            (256, 128, 8, 2048, 768, "gate_up_silu", "bfloat16"),
+            (4096, 128, 8, 2048, 768, "gate_up", "bfloat16"),
+            (4096, 128, 8, 2048, 768, "down", "bfloat16"),
+            (512, 128, 8, 4096, 384, "gate_up", "bfloat16"),  # Qwen3 235B-A22B on 4 GPUs
+            (32, 128, 4, 2880, 2880, "gate_up", "bfloat16"),  # GPT-OSS 120B
+            (1024, 128, 4, 2880, 2880, "down", "bfloat16"),
+            (1, 8, 2, 4096, 7168, "down", "bfloat16"),  # Mixtral 8x7B on 2 GPUs
+            (4096, 8, 2, 4096, 7168, "gate_up", "bfloat16"),
+            (333, 61, 3, 1111, 517, "gate_up_silu", "float16"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        choices = {"gemm": GEMMS}
-        if "quantised" in workload.as_dict():
-            choices |= {"quantised": QUANTISED}
-        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES, choices=choices)
-        if quantisation(workload) and workload.text("gemm") not in ("gate_up", "down"):
+        super().check_workload(workload)
+        if quantization(workload) and workload.text("gemm") not in ("gate_up", "down"):
             raise WorkloadError(
-                f"{self.name} [{workload.key}]: {workload['gemm']} has no quantised operands",
+                f"{self.name} [{workload.key}]: {workload['gemm']} has no quantized operands",
                 "use gemm=gate_up or gemm=down",
             )
         if workload.size("top_k") > workload.size("experts"):
@@ -125,7 +118,7 @@ class MoeMatmul(Kernel):
             )
 
     def small_workload(self, workload: Workload) -> Workload:
-        sizes = {**_SMALL, **(_SMALL_SCALED if quantisation(workload) else {})}
+        sizes = {**_SMALL, **(_SMALL_SCALED if quantization(workload) else {})}
         return workload.with_dims(**sizes, top_k=min(3, workload.size("top_k")))
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
@@ -135,7 +128,7 @@ class MoeMatmul(Kernel):
         experts, depth = workload.size("experts"), slot_product(workload).depth
         ids = routed(workload, source, device)
         ordered, counts = slots_by_expert(ids, experts)
-        if quantisation(workload):
+        if quantization(workload):
             operands = random_operands(workload, source, device)
         else:
             operands = {
@@ -158,19 +151,18 @@ class MoeMatmul(Kernel):
         return inputs
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("tokens"), workload.size("top_k"), slot_product(workload).cols)
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("tokens", "top_k", slot_product(workload).cols)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         import torch
 
-        loop = scaled_by_expert if quantisation(workload) else by_expert
+        loop = scaled_by_expert if quantization(workload) else by_expert
         looped = loop(workload, torch.float64)
         return {"out": looped(*(inputs[name] for name in _looped_names(workload)))}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         relative = ROUNDING[workload.text("dtype")]
-        if quantisation(workload).startswith("fp8"):
+        if quantization(workload).startswith("fp8"):
             relative = max(relative, _FP8_TOLERANCE)
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
@@ -183,7 +175,7 @@ class MoeMatmul(Kernel):
         elements = slots // share * depth + matrices + slots * cols
         index = slots * (_INDEX_BYTES + _WEIGHT_BYTES * _is_weighted(workload))
         each = ELEMENT_BYTES[workload.text("dtype")]
-        if quantisation(workload):
+        if quantization(workload):
             moved = operand_bytes(workload, active_experts(workload)) + slots * cols * each
             return Cost(flops=2.0 * slots * cols * depth, bytes=moved + index)
         return Cost(
@@ -224,7 +216,7 @@ class MoeMatmul(Kernel):
             slot_count(workload),
         )
         grid = (blocks * ceil_div(cols, integer(config, "BLOCK_SIZE_N")),)
-        if kind := quantisation(workload):
+        if kind := quantization(workload):
             del constants["SILU"]
             scales = (tensors.get("x_scale"), tensors["w_scale"])
             scaled = (*arguments[:2], *scales, *arguments[2:])
@@ -234,7 +226,7 @@ class MoeMatmul(Kernel):
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         """`compile` has grouped products where torch has them, else gathered matrices."""
         looped, sorted_names = _looped_names(workload), _sorted_names(workload)
-        if quantisation(workload):
+        if quantization(workload):
             return {"eager": named("out", scaled_by_expert(workload), *looped)}
         vendor = require_grouped(grouped(workload))
         if workload["dtype"] == "bfloat16":
@@ -248,32 +240,6 @@ class MoeMatmul(Kernel):
         }
 
 
-def _workload(
-    tokens: int,
-    experts: int,
-    top_k: int,
-    hidden: int,
-    intermediate: int,
-    gemm: str,
-    dtype: str = "bfloat16",
-) -> Workload:
-    return Workload.of(
-        tokens=tokens,
-        experts=experts,
-        top_k=top_k,
-        hidden=hidden,
-        intermediate=intermediate,
-        gemm=gemm,
-        dtype=dtype,
-    )
-
-
-def _both(*sizes: int) -> list[Workload]:
-    """Both products of a layer as vLLM computes them."""
-    tokens, experts, top_k, hidden, inner = sizes
-    return [_workload(tokens, experts, top_k, hidden, inner, gemm) for gemm in ("gate_up", "down")]
-
-
 def _is_weighted(workload: Workload) -> bool:
     return workload.text("gemm") == "down"
 
@@ -281,24 +247,24 @@ def _is_weighted(workload: Workload) -> bool:
 def _specs(workload: Workload) -> dict[str, TensorSpec]:
     """All inputs."""
     cols, depth, factors, share = slot_product(workload)
-    tokens, experts, top_k = (workload.size(name) for name in ("tokens", "experts", "top_k"))
-    slots, dtype = slot_count(workload), workload.text("dtype")
+    tokens, experts, top_k = workload.sizes("tokens", "experts", "top_k")
+    slots = slot_count(workload)
     operands = {
-        "x": TensorSpec((slots // share, depth), dtype),
-        "w": TensorSpec((experts, factors * cols, depth), dtype),
+        "x": workload.spec(slots // share, depth),
+        "w": workload.spec(experts, factors * cols, depth),
     }
     specs = {
-        **(operand_specs(workload) if quantisation(workload) else operands),
-        "ids": TensorSpec((tokens, top_k), "int32"),
-        "sorted_slots": TensorSpec((slots,), "int32"),
-        "ends": TensorSpec((experts,), "int32"),
+        **(operand_specs(workload) if quantization(workload) else operands),
+        "ids": workload.spec(tokens, top_k, dtype="int32"),
+        "sorted_slots": workload.spec(slots, dtype="int32"),
+        "ends": workload.spec(experts, dtype="int32"),
     }
     if _is_weighted(workload):
-        specs["weights"] = TensorSpec((tokens, top_k), "float32")
+        specs["weights"] = workload.spec(tokens, top_k, dtype="float32")
     for block in BLOCKS:
         blocks = most_blocks(workload, block)
-        specs[f"order_{block}"] = TensorSpec((blocks * block,), "int32")
-        specs[f"experts_{block}"] = TensorSpec((blocks,), "int32")
+        specs[f"order_{block}"] = workload.spec(blocks * block, dtype="int32")
+        specs[f"experts_{block}"] = workload.spec(blocks, dtype="int32")
     return specs
 
 
@@ -308,7 +274,7 @@ def _looped_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _scale_names(workload: Workload) -> tuple[str, ...]:
-    if not quantisation(workload):
+    if not quantization(workload):
         return ()
     return ("w_scale", "x_scale") if "x_scale" in operand_specs(workload) else ("w_scale",)
 

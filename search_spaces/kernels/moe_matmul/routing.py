@@ -23,7 +23,7 @@ def slot_count(workload: Workload) -> int:
 def active_experts(workload: Workload) -> int:
     """Experts that have a token: as many as are expected, so that the traffic of the weights
     depends on the workload alone."""
-    tokens, top_k = workload.size("tokens"), workload.size("top_k")
+    tokens, top_k = workload.sizes("tokens", "top_k")
     chosen = (min(1.0, top_k * share) for share in _shares(workload.size("experts")))
     expected = round(sum(1 - (1 - chance) ** tokens for chance in chosen))
     return max(top_k, min(expected, workload.size("experts"), slot_count(workload)))
@@ -43,7 +43,7 @@ def routed(workload: Workload, source: torch.Generator | None, device: str) -> t
     """
     import torch
 
-    tokens, top_k, experts = (workload.size(name) for name in ("tokens", "top_k", "experts"))
+    tokens, top_k, experts = workload.sizes("tokens", "top_k", "experts")
     shares = torch.tensor(_shares(experts), device=device).log()
 
     def noise(*shape: int) -> torch.Tensor:

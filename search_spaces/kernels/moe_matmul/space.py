@@ -10,7 +10,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     block_parameter,
     fits_shared,
     integer,
@@ -25,8 +25,8 @@ from search_spaces.space import SearchSpace
 #: The products of a layer: gates and values side by side, these with silu(gate) * value, and the
 #: second product, whose rows are multiplied by the weights of the router.
 GEMMS = ("gate_up", "gate_up_silu", "down")
-#: How operands are quantised, the value of the optional dim `quantised`.
-QUANTISED = ("fp8_block128", "fp8_tensor", "int8_channel")
+#: How operands are quantized, the value of the optional dim `quantized`.
+QUANTIZED = ("fp8_block128", "fp8_tensor", "int8_channel")
 #: Values of BLOCK_SIZE_M, for each of which the order of the slots is an input.
 BLOCKS = (16, 32, 64, 128, 256)
 #: Configs without tuning by the most slots that an expert has on average: sizes M, N and K, group,
@@ -65,16 +65,16 @@ class Product(NamedTuple):
 
 def slot_product(workload: Workload) -> Product:
     """The product that the dim `gemm` names."""
-    hidden, inner = workload.size("hidden"), workload.size("intermediate")
+    hidden, inner = workload.sizes("hidden", "intermediate")
     if workload.text("gemm") == "down":
         return Product(hidden, inner, 1, 1)
     fused = workload.text("gemm") == "gate_up_silu"
     return Product(inner if fused else 2 * inner, hidden, 1 + fused, workload.size("top_k"))
 
 
-def quantisation(workload: Workload) -> str:
-    """The dim `quantised`; empty for operands of 16 bits."""
-    return f"{workload.get('quantised') or ''}"
+def quantization(workload: Workload) -> str:
+    """The dim `quantized`; empty for operands of 16 bits."""
+    return f"{workload.get('quantized') or ''}"
 
 
 def moe_space(workload: Workload) -> SearchSpace:
@@ -85,7 +85,7 @@ def moe_space(workload: Workload) -> SearchSpace:
         block_parameter("BLOCK_SIZE_N", cols, 32, 256),
         # A step along K has one scale of each row.
         block_parameter(
-            "BLOCK_SIZE_K", depth, 32, 128 if quantisation(workload) == "fp8_block128" else 256
+            "BLOCK_SIZE_K", depth, 32, 128 if quantization(workload) == "fp8_block128" else 256
         ),
         Choice("GROUP_SIZE_M", (1, 8, 16, 32, 64)),
         PowerOfTwo("num_warps", 2, 8),
@@ -122,8 +122,8 @@ def _few_blocks(tokens: int) -> Mapping[str, int]:
 
 
 def _usual_tiles(workload: Workload) -> list[Mapping[str, int]]:
-    """What is tried in turn; quantised products keep vLLM's configs."""
-    if quantisation(workload):
+    """What is tried in turn; quantized products keep vLLM's configs."""
+    if quantization(workload):
         tile = _without_table(workload)
         narrow = {**tile, "num_warps": 2}
         return [tile, narrow, *(_named(each) for each in _SMALLER)]
@@ -143,7 +143,7 @@ def _without_table(workload: Workload) -> Mapping[str, int]:
     """vLLM's config for a shape without a table."""
     few = workload.size("tokens") <= workload.size("experts")
     tile = _named(_SMALLER[0] if few else _SMALLER[1])
-    if quantisation(workload) == "fp8_block128":
+    if quantization(workload) == "fp8_block128":
         return {**tile, **_few_blocks(workload.size("tokens"))}
     return tile
 
@@ -170,7 +170,7 @@ def _sums(config: Config, workload: Workload) -> int:
 def _stage_bytes(config: Config, workload: Workload) -> int:
     """Shared memory of one stage: a tile of x and one of each matrix."""
     cols = integer(config, "BLOCK_SIZE_N") * slot_product(workload).factors
-    kind, each = quantisation(workload), ELEMENT_BYTES[workload.text("dtype")]
+    kind, each = quantization(workload), ELEMENT_BYTES[workload.text("dtype")]
     x = integer(config, "BLOCK_SIZE_M") * (1 if kind.startswith("fp8") else each)
     w = cols * (1 if kind else each)
     return (x + w) * integer(config, "BLOCK_SIZE_K")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.norm_backward.space import backward_space, default_point, tile_rows
 from search_spaces.kernels.norm_backward.triton_kernels import (
     add_parts_kernel,
@@ -20,14 +20,12 @@ from search_spaces.kernels.norm_backward.triton_kernels import (
     row_means_kernel,
     tile_backward_kernel,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 KINDS_OF_NORM = ("layer_norm", "rms_norm")
 _MOST_COLS = 2**20
@@ -36,7 +34,6 @@ _EPS = 1e-5
 _MEANS_BLOCK, _MEANS_WARPS = 4096, 8
 #: The tile of the launch that adds the sums of all programs.
 _ADDED_COLS, _ADDED_PARTS = 32, 64
-_STATISTIC_BYTES = 4
 
 
 class NormBackward(Kernel):
@@ -52,41 +49,31 @@ class NormBackward(Kernel):
     """
 
     name = "norm_backward"
+    dims = Dims(rows=int, cols=_MOST_COLS, kind=KINDS_OF_NORM, dtype=DTYPES)
+    small = {"rows": 21, "cols": 261}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 4096, "rms_norm", "bfloat16"),  # Llama-3 8B
-            _workload(4096, 8192, "rms_norm", "bfloat16"),  # Llama-3 70B
-            _workload(2048, 16384, "rms_norm", "bfloat16"),  # Llama-3 405B
-            _workload(8192, 2880, "rms_norm", "bfloat16"),  # GPT-OSS 20B
-            _workload(16384, 1024, "layer_norm", "bfloat16"),  # BERT-large
-            _workload(32768, 768, "layer_norm", "float16"),  # GPT-2
-            _workload(12000, 1280, "layer_norm", "float32"),  # Whisper large-v3, 8 segments
-            _workload(2048, 12288, "layer_norm", "bfloat16"),  # GPT-3
-            _workload(4099, 1003, "layer_norm", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": _MOST_COLS},
-            dtypes=DTYPES,
-            choices={"kind": KINDS_OF_NORM},
+        return self.dims.workloads(
+            (8192, 4096, "rms_norm", "bfloat16"),  # Llama-3 8B
+            (4096, 8192, "rms_norm", "bfloat16"),  # Llama-3 70B
+            (2048, 16384, "rms_norm", "bfloat16"),  # Llama-3 405B
+            (8192, 2880, "rms_norm", "bfloat16"),  # GPT-OSS 20B
+            (16384, 1024, "layer_norm", "bfloat16"),  # BERT-large
+            (32768, 768, "layer_norm", "float16"),  # GPT-2
+            (12000, 1280, "layer_norm", "float32"),  # Whisper large-v3, 8 segments
+            (2048, 12288, "layer_norm", "bfloat16"),  # GPT-3
+            (4099, 1003, "layer_norm", "float32"),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=21, cols=261)
-
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        matrix, statistic = TensorSpec((rows, cols), dtype), TensorSpec((rows,), "float32")
+        rows, cols = workload.sizes("rows", "cols")
+        source = generator(seed, device)
+        matrix, statistic = workload.spec(rows, cols), workload.spec(rows, dtype="float32")
         x = random_tensor(matrix, source, device, scale=2.0).add_(1)
         inputs = {
             "x": x,
             "dy": random_tensor(matrix, source, device),
-            "weight": random_tensor(TensorSpec((cols,), dtype), source, device, 0.25).add_(1),
+            "weight": random_tensor(workload.spec(cols), source, device, 0.25).add_(1),
         }
         names = ("mean", "rstd") if _is_centred(workload) else ("rstd",)
         if device == "meta":
@@ -99,15 +86,15 @@ class NormBackward(Kernel):
         return inputs
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        dtype, vector = workload.text("dtype"), (workload.size("cols"),)
-        found = {"dx": TensorSpec((workload.size("rows"), *vector), dtype)}
-        found |= {"dweight": TensorSpec(vector, dtype)}
-        return found | ({"dbias": TensorSpec(vector, dtype)} if _is_centred(workload) else {})
+        vector = (workload.size("cols"),)
+        found = {"dx": workload.spec("rows", *vector)}
+        found |= {"dweight": workload.spec(*vector)}
+        return found | ({"dbias": workload.spec(*vector)} if _is_centred(workload) else {})
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         rows, parts = workload.size("rows"), integer(config, "programs")
-        sums = TensorSpec((parts, workload.size("cols")), "float32")
-        means = TensorSpec((rows,), "float32")
+        sums = workload.spec(parts, "cols", dtype="float32")
+        means = workload.spec(rows, dtype="float32")
         found = {"weight_part": sums, "product": means}
         if _is_centred(workload):
             found |= {"bias_part": sums, "gradient": means}
@@ -126,13 +113,10 @@ class NormBackward(Kernel):
         # After n rows, a running sum in float32 is off by about n * 2^-24.
         return Tolerance(relative, 4 * relative + workload.size("rows") * 2.0**-24)
 
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols = workload.size("rows"), workload.size("cols")
+    def flops(self, workload: Workload) -> float:
+        rows, cols = workload.sizes("rows", "cols")
         centred = _is_centred(workload)
-        vectors = 3 if centred else 2
-        moved = (3.0 * rows + vectors) * cols * ELEMENT_BYTES[workload.text("dtype")]
-        moved += (2 if centred else 1) * rows * _STATISTIC_BYTES
-        return Cost(flops=(11.0 if centred else 8.0) * rows * cols, bytes=moved)
+        return (11.0 if centred else 8.0) * rows * cols
 
     def space(self, workload: Workload) -> SearchSpace:
         return backward_space(workload, self.name)
@@ -141,7 +125,7 @@ class NormBackward(Kernel):
         return default_point(workload)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        rows, cols = workload.size("rows"), workload.size("cols")
+        rows, cols = workload.sizes("rows", "cols")
         parts, per_step = integer(config, "programs"), tile_rows(config)
         width = integer(config, "BLOCK_C", next_power_of_two(cols))
         shared = {"COLS": cols, "CENTRED": _is_centred(workload)}
@@ -182,10 +166,6 @@ class NormBackward(Kernel):
             "eager": named(outputs, _autograd(workload), *names),
             "compile": named(outputs, compiled(_gradients(workload)), *names),
         }
-
-
-def _workload(rows: int, cols: int, kind: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, kind=kind, dtype=dtype)
 
 
 def _is_centred(workload: Workload) -> bool:

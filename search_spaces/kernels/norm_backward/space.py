@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_shared,
     integer,

@@ -7,14 +7,14 @@ comes from a cache the second time, if it fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.cudnn import log_softmax_forward, softmax_forward
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.long_rows import (
     MAX_COLS,
     block_constants,
@@ -27,14 +27,12 @@ from search_spaces.kernels.online_softmax.triton_kernels import (
     online_softmax_kernel,
 )
 from search_spaces.kernels.rows import step_constants, step_grid
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 MASKS = ("none", "causal", "boolean")
 #: The mean error of rounding to the smallest float16 numbers, 2**-24 apart, is below this.
@@ -56,31 +54,25 @@ class OnlineSoftmax(Kernel):
     """
 
     name = "online_softmax"
+    dims = Dims(rows=int, cols=MAX_COLS, dtype=DTYPES, log=bool, mask=MASKS)
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 128256, "bfloat16", log=True),  # log-probabilities of Llama-3
-            _workload(100, 50257, "float32"),  # sampling from GPT-2
-            _workload(64, 151936, "bfloat16"),  # sampling from Qwen3, 64 sequences
-            _workload(1, 128256, "float32"),  # sampling from Llama-3, one sequence
-            _workload(2048, 50257, "float16"),  # GPT-2
-            _workload(512, 51866, "float16", log=True),  # beam search of Whisper large-v3
-            _workload(98304, 1024, "float16", mask="causal"),  # scores of GPT-2, 8 x 12 heads
-            _workload(131072, 4096, "bfloat16", mask="causal"),  # scores of Llama-3 8B, 32 heads
-            _workload(65536, 512, "bfloat16", mask="boolean"),  # scores of BERT-large, 8 x 16 heads
-            _workload(128, 128256, "bfloat16", mask="boolean"),  # allowed tokens of Llama-3
-            _workload(13, 100003, "float32"),
-        ]
+        return self.dims.workloads(
+            (4096, 128256, "bfloat16", True, "none"),  # log-probabilities of Llama-3
+            (100, 50257, "float32", False, "none"),  # sampling from GPT-2
+            (64, 151936, "bfloat16", False, "none"),  # sampling from Qwen3, 64 sequences
+            (1, 128256, "float32", False, "none"),  # sampling from Llama-3, one sequence
+            (2048, 50257, "float16", False, "none"),  # GPT-2
+            (512, 51866, "float16", True, "none"),  # beam search of Whisper large-v3
+            (98304, 1024, "float16", False, "causal"),  # scores of GPT-2, 8 x 12 heads
+            (131072, 4096, "bfloat16", False, "causal"),  # scores of Llama-3 8B, 32 heads
+            (65536, 512, "bfloat16", False, "boolean"),  # scores of BERT-large, 8 x 16 heads
+            (128, 128256, "bfloat16", False, "boolean"),  # allowed tokens of Llama-3
+            (13, 100003, "float32", False, "none"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_COLS},
-            dtypes=DTYPES,
-            flags=("log",),
-            choices={"mask": MASKS},
-        )
+        super().check_workload(workload)
         where, mask = f"{self.name} [{workload.key}]", workload.text("mask")
         if workload["log"] and mask != "none":
             raise WorkloadError(
@@ -99,11 +91,11 @@ class OnlineSoftmax(Kernel):
         return workload.with_dims(rows=3, cols=5003 if workload.size("cols") > 5003 else 501)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        shape, source = _shape(workload), generator(seed, device)
-        spec = TensorSpec(shape, workload.text("dtype"))
+        shape, source = workload.sizes("rows", "cols"), generator(seed, device)
+        spec = workload.spec(*shape)
         inputs = {"x": random_tensor(spec, source, device, scale=2.0)}
         if workload.text("mask") == "boolean":
-            seen = random_tensor(TensorSpec(shape, "bool"), source, device)
+            seen = random_tensor(workload.spec(*shape, dtype="bool"), source, device)
             if device != "meta":
                 # Each row has at least one element that is seen.
                 seen[:, 0] = True
@@ -111,13 +103,13 @@ class OnlineSoftmax(Kernel):
         return inputs
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"out": TensorSpec(_shape(workload), workload.text("dtype"))}
+        return {"out": workload.spec(*workload.sizes("rows", "cols"))}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "splits")
         if splits == 1:
             return {}
-        partial = TensorSpec((workload.size("rows"), splits), "float32")
+        partial = workload.spec("rows", splits, dtype="float32")
         return {"top": partial, "total": partial}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -140,7 +132,7 @@ class OnlineSoftmax(Kernel):
         return Tolerance(relative, ROUNDING[dtype])
 
     def cost(self, workload: Workload) -> Cost:
-        rows, cols = _shape(workload)
+        rows, cols = workload.sizes("rows", "cols")
         mask, each = workload.text("mask"), ELEMENT_BYTES[workload.text("dtype")]
         read = (cols + 1) / 2 if mask == "causal" else float(cols)
         moved = rows * ((read + cols) * each + (cols if mask == "boolean" else 0))
@@ -171,27 +163,13 @@ class OnlineSoftmax(Kernel):
             for phase in phases
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        eager, mask, log = _torch(workload), workload.text("mask"), bool(workload["log"])
-        names = ("x", "mask") if mask == "boolean" else ("x",)
-        found = {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-        if mask == "none":
-            vendor = log_softmax_forward if log else softmax_forward
-            found["vendor"] = named("out", vendor, "x")
-        return found
+    def eager(self, workload: Workload) -> Callable[..., Any]:
+        return _torch(workload)
 
-
-def _workload(
-    rows: int, cols: int, dtype: str, *, log: bool = False, mask: str = "none"
-) -> Workload:
-    return Workload.of(rows=rows, cols=cols, dtype=dtype, log=log, mask=mask)
-
-
-def _shape(workload: Workload) -> tuple[int, int]:
-    return workload.size("rows"), workload.size("cols")
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        if workload["mask"] != "none":
+            return {}
+        return {"vendor": log_softmax_forward if workload["log"] else softmax_forward}
 
 
 def _torch(workload: Workload) -> Callable[..., torch.Tensor]:

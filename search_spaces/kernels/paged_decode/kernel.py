@@ -11,11 +11,11 @@ from math import log2, prod, sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.masked_attention import (
     DTYPES,
     MOST_HEADS,
@@ -39,14 +39,12 @@ from search_spaces.kernels.paged_decode.triton_kernels import (
     combine_splits_kernel,
     paged_decode_kernel,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 PAGE_SIZES = (16, 32, 64, 128, 256)
@@ -67,33 +65,31 @@ class PagedDecode(Kernel):
     """
 
     name = "paged_decode"
+    dims = Dims(
+        sequences=2**15,
+        q_heads=MOST_HEADS,
+        kv_heads=MOST_HEADS,
+        keys=MOST_TOKENS,
+        page_size=PAGE_SIZES,
+        head_dim=HEAD_DIMS,
+        dtype=DTYPES,
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(64, 32, 8, 8192, 16, 128),  # Llama-3 8B
-            _workload(64, 64, 8, 8192, 16, 128),  # Llama-3 70B
-            _workload(1, 32, 8, 32768, 16, 128),  # Llama-3 8B, one long request
-            _workload(128, 64, 4, 4096, 64, 128),  # Qwen3 235B
-            _workload(32, 64, 8, 8192, 64, 64),  # GPT-OSS 120B
-            _workload(16, 16, 8, 8192, 16, 256),  # Gemma-3 12B
-            _workload(16, 32, 32, 4096, 16, 96),  # Phi-3 mini
-            _workload(7, 40, 8, 3001, 16, 128, "float16"),  # Qwen3 14B's groups of 5
-        ]
+        return self.dims.workloads(
+            (64, 32, 8, 8192, 16, 128, "bfloat16"),  # Llama-3 8B
+            (64, 64, 8, 8192, 16, 128, "bfloat16"),  # Llama-3 70B
+            (1, 32, 8, 32768, 16, 128, "bfloat16"),  # Llama-3 8B, one long request
+            (128, 64, 4, 4096, 64, 128, "bfloat16"),  # Qwen3 235B
+            (32, 64, 8, 8192, 64, 64, "bfloat16"),  # GPT-OSS 120B
+            (16, 16, 8, 8192, 16, 256, "bfloat16"),  # Gemma-3 12B
+            (16, 32, 32, 4096, 16, 96, "bfloat16"),  # Phi-3 mini
+            (7, 40, 8, 3001, 16, 128, "float16"),  # Qwen3 14B's groups of 5
+        )
 
     def check_workload(self, workload: Workload) -> None:
         where = f"{self.name} [{workload.key}]"
-        check_dims(
-            self.name,
-            workload,
-            sizes={
-                "sequences": 2**15,
-                "q_heads": MOST_HEADS,
-                "kv_heads": MOST_HEADS,
-                "keys": MOST_TOKENS,
-            },
-            dtypes=DTYPES,
-            choices={"page_size": PAGE_SIZES, "head_dim": HEAD_DIMS},
-        )
+        super().check_workload(workload)
         check_groups(where, workload)
         if workload.size("sequences") * _pages(workload) > MAX_SIZE:
             raise WorkloadError(
@@ -105,17 +101,19 @@ class PagedDecode(Kernel):
         return workload.with_dims(sequences=4, kv_heads=1, q_heads=group, keys=333)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
+        source = generator(seed, device)
         shapes, scales = _shapes(workload), {"q": 2.0}
         inputs = {
-            name: random_tensor(TensorSpec(shape, dtype), source, device, scales.get(name, 1.0))
+            name: random_tensor(workload.spec(*shape), source, device, scales.get(name, 1.0))
             for name, shape in shapes.items()
         }
         sequences, pages = workload.size("sequences"), _pages(workload)
         if device == "meta":
             return inputs | {
-                "block_table": random_tensor(TensorSpec((sequences, pages), "int32"), None, device),
-                "lengths": random_tensor(TensorSpec((sequences,), "int32"), None, device),
+                "block_table": random_tensor(
+                    workload.spec(sequences, pages, dtype="int32"), None, device
+                ),
+                "lengths": random_tensor(workload.spec(sequences, dtype="int32"), None, device),
             }
         import torch
 
@@ -126,15 +124,15 @@ class PagedDecode(Kernel):
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"out": TensorSpec(_shapes(workload)["q"], workload.text("dtype"))}
+        return {"out": workload.spec(*_shapes(workload)["q"])}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "splits")
         if splits == 1:
             return {}
         sequences, heads, dim = _shapes(workload)["q"]
-        each = TensorSpec((sequences, heads, splits), "float32")
-        partial = TensorSpec((sequences, heads, splits, dim), "float32")
+        each = workload.spec(sequences, heads, splits, dtype="float32")
+        partial = workload.spec(sequences, heads, splits, dim, dtype="float32")
         return {"partial": partial, "peak": each, "total": each}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -233,29 +231,9 @@ def _combine_launch(workload: Workload, splits: int, tensors: tuple[torch.Tensor
     return Launch(combine_splits_kernel, (sequences * heads,), tensors, constants)
 
 
-def _workload(
-    sequences: int,
-    q_heads: int,
-    kv_heads: int,
-    keys: int,
-    page_size: int,
-    head_dim: int,
-    dtype: str = "bfloat16",
-) -> Workload:
-    return Workload.of(
-        sequences=sequences,
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        keys=keys,
-        page_size=page_size,
-        head_dim=head_dim,
-        dtype=dtype,
-    )
-
-
 def _lengths(workload: Workload) -> list[int]:
     """Keys of the sequences, from a fraction of the longest on."""
-    keys, sequences = workload.size("keys"), workload.size("sequences")
+    keys, sequences = workload.sizes("keys", "sequences")
     return [ceil_div(keys * (at + 1), sequences) for at in range(sequences)]
 
 
@@ -264,7 +242,7 @@ def _pages(workload: Workload) -> int:
 
 
 def _shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
-    sequences, dim = workload.size("sequences"), workload.size("head_dim")
+    sequences, dim = workload.sizes("sequences", "head_dim")
     pages = sequences * _pages(workload)
     cache = (pages, workload.size("page_size"), workload.size("kv_heads"), dim)
     return {"q": (sequences, workload.size("q_heads"), dim), "k_cache": cache, "v_cache": cache}

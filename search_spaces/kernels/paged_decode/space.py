@@ -9,7 +9,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     block_parameter,
     fits_shared,
     integer,

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from search_spaces.kernels.torch_attention import require_cuda, varlen_attention
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _NAMES = ("q", "k_cache", "v_cache", "block_table", "lengths")
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     fits_shared,
@@ -26,14 +26,12 @@ from search_spaces.kernels.launch_limits import (
 from search_spaces.kernels.permute.moves import Move, move_of, order_of, shape_of
 from search_spaces.kernels.permute.triton_kernels import permute_kernel
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: All orders of three and of four dimensions, the one that moves nothing apart.
 ORDERS = tuple(
@@ -61,6 +59,7 @@ class Permute(Kernel):
     """
 
     name = "permute"
+    dims = Dims(**{f"d{place}": _MOST_SIZE for place in range(4)}, order=ORDERS, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:
         return [
@@ -82,31 +81,28 @@ class Permute(Kernel):
                 f"{where}: order is the number {order}, not a text", 'quote it: order="0213"'
             )
         places = len(order) if isinstance(order, str) and order in ORDERS else 4
-        sizes = {f"d{place}": _MOST_SIZE for place in range(places)}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, choices={"order": ORDERS})
+        absent = {f"d{place}" for place in range(places, 4)}
+        kinds = {name: kind for name, kind in self.dims.items() if name not in absent}
+        Dims(**kinds).check(self.name, workload)
 
     def small_workload(self, workload: Workload) -> Workload:
         sizes = {f"d{place}": size for place, size in enumerate(_SMALL[: len(order_of(workload))])}
         return workload.with_dims(**sizes)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec(shape_of(workload), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        spec = workload.spec(*shape_of(workload))
+        return {"x": spec}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shape = shape_of(workload)
         moved = tuple(shape[place] for place in order_of(workload))
-        return {"out": TensorSpec(moved, workload.text("dtype"))}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["x"].permute(order_of(workload)).double()}
+        return {"out": workload.spec(*moved)}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         return EXACT
 
-    def cost(self, workload: Workload) -> Cost:
-        elements = float(prod(shape_of(workload)))
-        return Cost(flops=elements, bytes=2 * elements * ELEMENT_BYTES[workload.text("dtype")])
+    def flops(self, workload: Workload) -> float:
+        return float(prod(shape_of(workload)))
 
     def space(self, workload: Workload) -> SearchSpace:
         move = move_of(workload)
@@ -158,13 +154,13 @@ class Permute(Kernel):
         grid = (tiles * first.size * second.size,)
         return [Launch(permute_kernel, grid, (tensors["x"], tensors["out"]), constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         order = order_of(workload)
 
         def eager(x: torch.Tensor) -> torch.Tensor:
             return x.permute(order).contiguous()
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
+        return eager
 
 
 def _workload(shape: Sequence[int], order: str, dtype: str) -> Workload:

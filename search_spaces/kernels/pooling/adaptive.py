@@ -6,13 +6,14 @@ Memory-bound: the least traffic is one read of the images and one write of the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.pooling.adaptive_space import (
     adaptive_space,
     channels_last,
@@ -26,14 +27,12 @@ from search_spaces.kernels.pooling.adaptive_space import (
 from search_spaces.kernels.pooling.adaptive_triton import adaptive_kernel
 from search_spaces.kernels.pooling.kernel import LAYOUTS, OPERATIONS
 from search_spaces.kernels.reduction.combination import combining
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Sides whose products with one another are 32-bit integers.
 _MOST_SIZE = 32767
@@ -51,29 +50,34 @@ class AdaptivePooling(Kernel):
     """
 
     name = "adaptive_pooling"
+    dims = Dims(
+        batch=_MOST_SIZE,
+        channels=_MOST_SIZE,
+        height=_MOST_SIZE,
+        width=_MOST_SIZE,
+        out_height=_MOST_SIZE,
+        out_width=_MOST_SIZE,
+        operation=OPERATIONS,
+        layout=LAYOUTS,
+        dtype=DTYPES,
+    )
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(64, 2048, 7, 1, "average", "nhwc", "float16"),  # ResNet-50's head
-            _workload(64, 32, 112, 1, "average", "nhwc", "float16"),  # EfficientNet-B0's first SE
-            _workload(64, 32, 112, 1, "average", "nchw", "float16"),
-            _workload(64, 1152, 7, 1, "average", "nchw", "float16"),  # its last
-            _workload(16, 2048, 60, 6, "average", "nchw", "bfloat16"),  # PSPNet's pyramid
-            _workload(16, 2048, 60, 3, "average", "nhwc", "bfloat16"),
-            _workload(64, 512, 14, 7, "average", "nhwc", "float16"),  # VGG-16 at 448 pixels
-            _workload(64, 256, 13, 6, "max", "nchw", "float32"),  # AlexNet at 256 pixels
-            _workload(3, 17, 23, 7, "max", "nhwc", "float32"),
-        ]
+        return self.dims.workloads(
+            (64, 2048, 7, 7, 1, 1, "average", "nhwc", "float16"),  # ResNet-50's head
+            (64, 32, 112, 112, 1, 1, "average", "nhwc", "float16"),  # EfficientNet-B0's first SE
+            (64, 32, 112, 112, 1, 1, "average", "nchw", "float16"),
+            (64, 1152, 7, 7, 1, 1, "average", "nchw", "float16"),  # its last
+            (16, 2048, 60, 60, 6, 6, "average", "nchw", "bfloat16"),  # PSPNet's pyramid
+            (16, 2048, 60, 60, 3, 3, "average", "nhwc", "bfloat16"),
+            (64, 512, 14, 14, 7, 7, "average", "nhwc", "float16"),  # VGG-16 at 448 pixels
+            (64, 256, 13, 13, 6, 6, "max", "nchw", "float32"),  # AlexNet at 256 pixels
+            (3, 17, 23, 23, 7, 7, "max", "nhwc", "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        names = ("batch", "channels", "height", "width", "out_height", "out_width")
-        check_dims(
-            self.name,
-            workload,
-            sizes=dict.fromkeys(names, _MOST_SIZE),
-            dtypes=DTYPES,
-            choices={"operation": OPERATIONS, "layout": LAYOUTS},
-        )
+        super().check_workload(workload)
         pixels = workload.size("out_height") * workload.size("out_width")
         if workload.size("batch") * pixels > _MOST_PIXELS:
             raise WorkloadError(
@@ -86,33 +90,23 @@ class AdaptivePooling(Kernel):
         out = {name: min(workload.size(name), 4) for name in ("out_height", "out_width")}
         return workload.with_dims(**sizes, **out)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = _images(workload, "height", "width")
-        x = random_tensor(spec, generator(seed, device), device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         # A mean of 1, so that means of large windows are not rounding errors alone.
-        return {"x": x if device == "meta" else x.add_(1.0)}
+        return {"x": replace(_images(workload, "height", "width"), mean=1.0)}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         return {"out": _images(workload, "out_height", "out_width")}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": _pooled(inputs["x"].double(), workload)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         images = workload.size("batch") * workload.size("channels")
         read = images * workload.size("height") * workload.size("width")
         written = images * workload.size("out_height") * workload.size("out_width")
-        moved = float((read + written) * ELEMENT_BYTES[workload.text("dtype")])
-        return Cost(flops=float(max(read, written)), bytes=moved)
+        return float(max(read, written))
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         if (splits := integer(config, "splits")) == 1:
             return {}
-        return {"partial": TensorSpec((splits, result_count(workload)), "float32")}
+        return {"partial": workload.spec(splits, result_count(workload), dtype="float32")}
 
     def space(self, workload: Workload) -> SearchSpace:
         return adaptive_space(workload, self.name)
@@ -146,35 +140,18 @@ class AdaptivePooling(Kernel):
             launches.append(combining(partial, None, tensors["out"], operation, splits, count))
         return launches
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             return _pooled(x, workload)
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
-
-
-def _workload(
-    batch: int, channels: int, size: int, out: int, operation: str, layout: str, dtype: str
-) -> Workload:
-    """A workload of square images."""
-    return Workload.of(
-        batch=batch,
-        channels=channels,
-        height=size,
-        width=size,
-        out_height=out,
-        out_width=out,
-        operation=operation,
-        layout=layout,
-        dtype=dtype,
-    )
+        return eager
 
 
 def _images(workload: Workload, height: str, width: str) -> TensorSpec:
     sides = (workload.size(height), workload.size(width))
-    batch, channels = workload.size("batch"), workload.size("channels")
+    batch, channels = workload.sizes("batch", "channels")
     inner = (*sides, channels) if channels_last(workload) else (channels, *sides)
-    return TensorSpec((batch, *inner), workload.text("dtype"))
+    return workload.spec(batch, *inner)
 
 
 def _pooled(x: torch.Tensor, workload: Workload) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     integer,
@@ -37,7 +37,7 @@ def channels_last(workload: Workload) -> bool:
 def results(workload: Workload) -> tuple[int, int]:
     """Pixels and channels of a launch: one of the two covers all images."""
     pixels = workload.size("out_height") * workload.size("out_width")
-    batch, channels = workload.size("batch"), workload.size("channels")
+    batch, channels = workload.sizes("batch", "channels")
     if channels_last(workload):
         return batch * pixels, channels
     return pixels, batch * channels

@@ -6,29 +6,22 @@ Memory-bound: the least traffic is one read of the images and one write of the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
 from search_spaces.kernels.pooling.triton_kernels import pooling_kernel
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 OPERATIONS, LAYOUTS = ("max", "average"), ("nhwc", "nchw")
 #: The largest window, whose loads are all in one program's code, and the largest padding.
@@ -46,31 +39,33 @@ class Pooling(Kernel):
     """
 
     name = "pooling"
+    dims = Dims(
+        batch=_MOST_SIZE,
+        channels=_MOST_SIZE,
+        height=_MOST_SIZE,
+        width=_MOST_SIZE,
+        window=_MOST_WINDOW,
+        stride=_MOST_SIZE,
+        padding=tuple(range(_MOST_WINDOW // 2 + 1)),
+        operation=OPERATIONS,
+        layout=LAYOUTS,
+        dtype=DTYPES,
+    )
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(64, 64, 112, 3, 2, 1, "max", "nhwc", "float16"),  # ResNet-50's stem
-            _workload(64, 64, 112, 3, 2, 1, "max", "nchw", "float16"),
-            _workload(64, 2048, 7, 7, 7, 0, "average", "nhwc", "float16"),  # ResNet-50's head
-            _workload(64, 256, 28, 2, 2, 0, "average", "nchw", "float32"),  # DenseNet-121
-            _workload(32, 64, 224, 2, 2, 0, "max", "nhwc", "bfloat16"),  # VGG-16
-            _workload(16, 192, 35, 3, 1, 1, "average", "nchw", "bfloat16"),  # Inception-v3
-            _workload(3, 17, 61, 5, 3, 2, "max", "nchw", "float32"),
-        ]
+        return self.dims.workloads(
+            (64, 64, 112, 112, 3, 2, 1, "max", "nhwc", "float16"),  # ResNet-50's stem
+            (64, 64, 112, 112, 3, 2, 1, "max", "nchw", "float16"),
+            (64, 2048, 7, 7, 7, 7, 0, "average", "nhwc", "float16"),  # ResNet-50's head
+            (64, 256, 28, 28, 2, 2, 0, "average", "nchw", "float32"),  # DenseNet-121
+            (32, 64, 224, 224, 2, 2, 0, "max", "nhwc", "bfloat16"),  # VGG-16
+            (16, 192, 35, 35, 3, 1, 1, "average", "nchw", "bfloat16"),  # Inception-v3
+            (3, 17, 61, 61, 5, 3, 2, "max", "nchw", "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("batch", "channels", "height", "width", "stride"), _MOST_SIZE)
-        check_dims(
-            self.name,
-            workload,
-            sizes={**sizes, "window": _MOST_WINDOW},
-            dtypes=DTYPES,
-            choices={
-                "operation": OPERATIONS,
-                "layout": LAYOUTS,
-                "padding": tuple(range(_MOST_WINDOW // 2 + 1)),
-            },
-        )
+        super().check_workload(workload)
         where, window = f"{self.name} [{workload.key}]", workload.size("window")
         if workload.size("padding") > window // 2:
             raise WorkloadError(f"{where}: padding is over half the window", "give less padding")
@@ -81,29 +76,20 @@ class Pooling(Kernel):
         window = workload.size("window")
         return workload.with_dims(batch=2, channels=5, height=window + 4, width=window + 9)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shape = _shape(workload, workload.size("height"), workload.size("width"))
-        spec = TensorSpec(shape, workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device)}
+        spec = workload.spec(*shape)
+        return {"x": spec}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shape = _shape(workload, *_pooled_size(workload))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec(*shape)}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": _pooled(inputs["x"].double(), workload)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         height, width = _pooled_size(workload)
         images = workload.size("batch") * workload.size("channels")
-        read = images * workload.size("height") * workload.size("width")
         written = images * height * width
-        moved = float((read + written) * ELEMENT_BYTES[workload.text("dtype")])
-        return Cost(flops=float(written * workload.size("window") ** 2), bytes=moved)
+        return float(written * workload.size("window") ** 2)
 
     def space(self, workload: Workload) -> SearchSpace:
         pixels, channels = _sizes(workload)
@@ -157,49 +143,23 @@ class Pooling(Kernel):
         arguments = (tensors["x"], tensors["out"], pixels, channels)
         return [Launch(pooling_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             return _pooled(x, workload)
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
-
-
-def _workload(
-    batch: int,
-    channels: int,
-    size: int,
-    window: int,
-    stride: int,
-    padding: int,
-    operation: str,
-    layout: str,
-    dtype: str,
-) -> Workload:
-    """A workload of square images."""
-    return Workload.of(
-        batch=batch,
-        channels=channels,
-        height=size,
-        width=size,
-        window=window,
-        stride=stride,
-        padding=padding,
-        operation=operation,
-        layout=layout,
-        dtype=dtype,
-    )
+        return eager
 
 
 def _pooled_size(workload: Workload) -> tuple[int, int]:
     """Height and width of the result."""
-    window, stride = workload.size("window"), workload.size("stride")
+    window, stride = workload.sizes("window", "stride")
     sides = (workload.size(name) + 2 * workload.size("padding") for name in ("height", "width"))
     height, width = ((side - window) // stride + 1 for side in sides)
     return height, width
 
 
 def _shape(workload: Workload, height: int, width: int) -> tuple[int, ...]:
-    batch, channels = workload.size("batch"), workload.size("channels")
+    batch, channels = workload.sizes("batch", "channels")
     if workload.text("layout") == "nhwc":
         return (batch, height, width, channels)
     return (batch, channels, height, width)
@@ -208,7 +168,7 @@ def _shape(workload: Workload, height: int, width: int) -> tuple[int, ...]:
 def _sizes(workload: Workload) -> tuple[int, int]:
     """Pixels and channels of a launch: one of the two covers all images."""
     height, width = _pooled_size(workload)
-    batch, channels = workload.size("batch"), workload.size("channels")
+    batch, channels = workload.sizes("batch", "channels")
     if workload.text("layout") == "nhwc":
         return batch * height * width, channels
     return height * width, batch * channels
@@ -222,7 +182,7 @@ def _pooled(x: torch.Tensor, workload: Workload) -> torch.Tensor:
     images = x.permute(0, 3, 1, 2) if last else x
     largest = workload.text("operation") == "max"
     pool = torch.nn.functional.max_pool2d if largest else torch.nn.functional.avg_pool2d
-    window, stride, padding = (workload.size(name) for name in ("window", "stride", "padding"))
+    window, stride, padding = workload.sizes("window", "stride", "padding")
     out: torch.Tensor = pool(images, window, stride, padding)
     return out.permute(0, 2, 3, 1) if last else out
 

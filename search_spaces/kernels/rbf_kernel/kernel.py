@@ -11,10 +11,10 @@ from math import log2, sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims, number_of, tolerance_of
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.dims import Dims, number_of
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.pairwise import (
     MOST_DIM,
     MOST_POINTS,
@@ -25,14 +25,12 @@ from search_spaces.kernels.pairwise import (
 )
 from search_spaces.kernels.rbf_kernel.space import USUAL, rbf_space
 from search_spaces.kernels.rbf_kernel.triton_kernels import rbf_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Operations of a pair besides its product: distance and exponential.
 _FLOPS = 6.0
@@ -47,64 +45,50 @@ class RbfKernel(Kernel):
     """
 
     name = "rbf_kernel"
+    dims = Dims(
+        rows=MOST_POINTS, cols=MOST_POINTS, dim=MOST_DIM, dtype=DTYPES, gamma=float, tolerance=float
+    )
+    small = {"rows": 37, "cols": 71, "dim": 45}
 
     def workloads(self) -> Sequence[Workload]:
-        workloads = [
-            _workload(16384, 16384, 128, "bfloat16"),
-            _workload(60000, 4096, 784, "float32"),  # MNIST, 4,096 Nystroem landmarks
-            _workload(8192, 8192, 512, "float16"),  # CLIP ViT-B/32's embeddings
-            _workload(4096, 100000, 64, "bfloat16"),  # DLRM's embeddings, dim 64
-            _workload(50000, 512, 2048, "float16"),  # ResNet-50's features, 512 landmarks
-            _workload(45730, 1024, 16, "float32"),  # UCI protein, padded; 1,024 inducing points
-            _workload(9973, 1031, 90, "float32"),  # UCI year: 90 coordinates
-        ]
+        workloads = self.dims.workloads(
+            (16384, 16384, 128, "bfloat16"),
+            (60000, 4096, 784, "float32"),  # MNIST, 4,096 Nystroem landmarks
+            (8192, 8192, 512, "float16"),  # CLIP ViT-B/32's embeddings
+            (4096, 100000, 64, "bfloat16"),  # DLRM's embeddings, dim 64
+            (50000, 512, 2048, "float16"),  # ResNet-50's features, 512 landmarks
+            (45730, 1024, 16, "float32"),  # UCI protein, padded; 1,024 inducing points
+            (9973, 1031, 90, "float32"),  # UCI year: 90 coordinates
+        )
         return [*workloads, workloads[1].with_dims(tolerance=1e-3)]
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": MOST_POINTS, "cols": MOST_POINTS, "dim": MOST_DIM}
-        optional = ("gamma", "tolerance")
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=optional)
+        super().check_workload(workload)
         check_coordinates(self.name, workload)
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=37, cols=71, dim=45)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols, dim = _sizes(workload)
-        dtype, source = workload.text("dtype"), generator(seed, device)
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         # Scaled so that gamma |x - y|^2 is about two, whatever gamma.
-        scale = 1 / sqrt(_gamma(workload) * dim)
+        scale = 1 / sqrt(_gamma(workload) * workload.size("dim"))
         return {
-            name: random_tensor(TensorSpec((points, dim), dtype), source, device, scale=scale)
-            for name, points in (("x", rows), ("y", cols))
+            name: workload.spec(points, "dim", scale=scale)
+            for name, points in (("x", "rows"), ("y", "cols"))
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         if config["norms"] != "launch":
             return {}
         sizes = {"x_norm": workload.size("rows"), "y_norm": workload.size("cols")}
-        return {name: TensorSpec((points,), "float32") for name, points in sizes.items()}
+        return {name: workload.spec(points, dtype="float32") for name, points in sizes.items()}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": _similarity(inputs["x"].double(), inputs["y"].double(), _gamma(workload))}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        """The workload's own, else the rounding of the output.
-
-        An error of gamma |x - y|^2, which is about two, is a relative error of the output.
-        """
-        relative = tolerance_of(workload, ROUNDING[workload.text("dtype")])
-        return Tolerance(relative, 8 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols, dim = _sizes(workload)
-        elements = (rows + cols) * dim + rows * cols
-        flops = rows * cols * (2.0 * dim + _FLOPS)
-        return Cost(flops=flops, bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]))
+    def flops(self, workload: Workload) -> float:
+        rows, cols, dim = workload.sizes("rows", "cols", "dim")
+        return rows * cols * (2.0 * dim + _FLOPS)
 
     def space(self, workload: Workload) -> SearchSpace:
         return rbf_space(workload)
@@ -113,7 +97,7 @@ class RbfKernel(Kernel):
         return default_point(self.space(workload).bind(workload, device), USUAL)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        rows, cols, dim = _sizes(workload)
+        rows, cols, dim = workload.sizes("rows", "cols", "dim")
         names = ("x_norm", "y_norm") if config["norms"] == "launch" else ()
         launches = [norm_launch(tensors[name[0]], tensors[name]) for name in names]
         block_m, block_n = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
@@ -148,14 +132,6 @@ class RbfKernel(Kernel):
             "compile": named("out", compiled(product), "x", "y"),
             "product": named("out", product, "x", "y"),
         }
-
-
-def _workload(rows: int, cols: int, dim: int, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, dim=dim, dtype=dtype)
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("rows"), workload.size("cols"), workload.size("dim")
 
 
 def _gamma(workload: Workload) -> float:

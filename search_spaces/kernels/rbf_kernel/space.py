@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import tolerance_of
+from search_spaces.dims import tolerance_of
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import fits_shared, integer, programs_at_once
+from search_spaces.kernels.limits import fits_shared, integer, programs_at_once
 from search_spaces.kernels.pairwise import (
     TILE_CONSTRAINTS,
     steps,
@@ -32,7 +32,7 @@ _TF32_ERROR = 5e-5
 
 def rbf_space(workload: Workload) -> SearchSpace:
     """Tiles [BLOCK_M, BLOCK_N] of the output, BLOCK_K coordinates at a time."""
-    rows, cols = workload.size("rows"), workload.size("cols")
+    rows, cols = workload.sizes("rows", "cols")
     deepest = 64 if workload["dtype"] == "float32" else 128
     parameters = tile_parameters(workload, rows, cols, deepest=deepest)
     parameters += [Integer("num_stages", 1, 4), Choice("GROUP_M", (1, 8)), Boolean("stream")]

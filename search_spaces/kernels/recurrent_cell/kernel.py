@@ -13,10 +13,11 @@ import triton
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     TENSOR_FLOATS,
     block_parameter,
@@ -26,8 +27,8 @@ from search_spaces.kernels.launch_limits import (
     threads,
 )
 from search_spaces.kernels.recurrent_cell.problem import (
+    CELLS,
     Cudnn,
-    check_recurrent,
     gates,
     has_cell_state,
     make_inputs,
@@ -38,14 +39,12 @@ from search_spaces.kernels.recurrent_cell.problem import (
 )
 from search_spaces.kernels.recurrent_cell.triton_kernels import cell_kernel
 from search_spaces.params import Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _MOST_BATCH, _MOST_SIZE = 2**20, 16384
 #: float32 sums that a thread holds at most: of a warp group, whose operands stay in shared memory,
@@ -73,33 +72,34 @@ class RecurrentCell(Kernel):
     """
 
     name = "recurrent_cell"
+    dims = Dims(
+        batch=_MOST_BATCH,
+        input=_MOST_SIZE,
+        hidden=_MOST_SIZE,
+        cell=CELLS,
+        dtype=DTYPES,
+        tolerance=float,
+    )
+    small = {"batch": 19, "input": 83, "hidden": 37}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(64, 1024, 1024, "lstm", "float16"),  # GNMT
-            _workload(512, 1024, 1024, "lstm", "float16"),
-            _workload(16, 640, 640, "lstm", "bfloat16"),  # Parakeet RNN-T's prediction network
-            _workload(32, 768, 1024, "lstm", "float16"),  # Tacotron 2's attention
-            _workload(64, 2560, 2560, "gru", "float16"),  # Deep Speech 2
-            _workload(1, 896, 896, "gru", "bfloat16"),  # WaveRNN, one voice
-            _workload(256, 4096, 4096, "lstm", "bfloat16"),  # OpenAI Five
-            _workload(512, 100, 100, "gru", "float32"),  # GRU4Rec
-            _workload(80, 400, 1150, "lstm", "float32"),  # AWD-LSTM
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"batch": _MOST_BATCH, "input": _MOST_SIZE, "hidden": _MOST_SIZE}
-        check_recurrent(self.name, workload, sizes)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(batch=19, input=83, hidden=37)
+        return self.dims.workloads(
+            (64, 1024, 1024, "lstm", "float16"),  # GNMT
+            (512, 1024, 1024, "lstm", "float16"),
+            (16, 640, 640, "lstm", "bfloat16"),  # Parakeet RNN-T's prediction network
+            (32, 768, 1024, "lstm", "float16"),  # Tacotron 2's attention
+            (64, 2560, 2560, "gru", "float16"),  # Deep Speech 2
+            (1, 896, 896, "gru", "bfloat16"),  # WaveRNN, one voice
+            (256, 4096, 4096, "lstm", "bfloat16"),  # OpenAI Five
+            (512, 100, 100, "gru", "float32"),  # GRU4Rec
+            (80, 400, 1150, "lstm", "float32"),  # AWD-LSTM
+        )
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         return make_inputs(workload, seed, device)
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("batch"), workload.size("hidden"))
-        spec = TensorSpec(shape, workload.text("dtype"))
+        spec = workload.spec("batch", "hidden")
         return dict.fromkeys(_outputs(workload), spec)
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -109,14 +109,10 @@ class RecurrentCell(Kernel):
     def tolerance(self, workload: Workload) -> Tolerance:
         return rounding(workload)
 
-    def cost(self, workload: Workload) -> Cost:
-        batch, inner, hidden = (workload.size(name) for name in ("batch", "input", "hidden"))
-        rows, states = gates(workload) * hidden, len(_outputs(workload))
-        elements = rows * (inner + hidden + 2) + batch * (inner + 2 * states * hidden)
-        return Cost(
-            flops=2.0 * batch * rows * (inner + hidden),
-            bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]),
-        )
+    def flops(self, workload: Workload) -> float:
+        batch, inner, hidden = workload.sizes("batch", "input", "hidden")
+        rows = gates(workload) * hidden
+        return 2.0 * batch * rows * (inner + hidden)
 
     def space(self, workload: Workload) -> SearchSpace:
         longest = max(workload.size("input"), workload.size("hidden"))
@@ -184,10 +180,6 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
         warps=integer(config, "num_warps"),
         programs=_programs(config, workload),
     )
-
-
-def _workload(batch: int, inner: int, hidden: int, cell: str, dtype: str) -> Workload:
-    return Workload.of(batch=batch, input=inner, hidden=hidden, cell=cell, dtype=dtype)
 
 
 def _outputs(workload: Workload) -> tuple[str, ...]:

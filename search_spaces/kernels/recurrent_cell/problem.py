@@ -6,20 +6,18 @@ of a GRU. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims, tolerance_of
-from search_spaces.kernel import TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ROUNDING
+from search_spaces.dims import tolerance_of
+from search_spaces.kernel import Tolerance
+from search_spaces.kernels.dtypes import ROUNDING
 from search_spaces.records import Workload
-from search_spaces.tensors import generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, named, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 CELLS = ("lstm", "gru")
 _GATES = {"lstm": 4, "gru": 3}
@@ -46,23 +44,11 @@ def names(workload: Workload) -> tuple[str, ...]:
     return (*usual, "c") if has_cell_state(workload) else usual
 
 
-def check_recurrent(kernel: str, workload: Workload, sizes: Mapping[str, int]) -> None:
-    """Raise `WorkloadError` unless the workload has these sizes, a cell and a dtype."""
-    check_dims(
-        kernel,
-        workload,
-        sizes=sizes,
-        dtypes=DTYPES,
-        choices={"cell": CELLS},
-        optional=("tolerance",),
-    )
-
-
 def make_inputs(
     workload: Workload, seed: int, device: str, leading: Sequence[int] = ()
 ) -> dict[str, torch.Tensor]:
     """x[*leading, batch, input], states [batch, hidden], and weights as torch has them."""
-    batch, inner, hidden = (workload.size(name) for name in ("batch", "input", "hidden"))
+    batch, inner, hidden = workload.sizes("batch", "input", "hidden")
     rows = gates(workload) * hidden
     specs: dict[str, tuple[tuple[int, ...], float]] = {
         "x": ((*leading, batch, inner), 1.0),
@@ -73,9 +59,9 @@ def make_inputs(
         "b_hh": ((rows,), _BIAS),
         "c": ((batch, hidden), _STATE),
     }
-    source, dtype = generator(seed, device), workload.text("dtype")
+    source = generator(seed, device)
     return {
-        name: random_tensor(TensorSpec(specs[name][0], dtype), source, device, specs[name][1])
+        name: random_tensor(workload.spec(*specs[name][0]), source, device, specs[name][1])
         for name in names(workload)
     }
 

@@ -15,12 +15,13 @@ import triton
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.triton_kernels import convolution_kernel
-from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.images import Windows
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     TENSOR_FLOATS,
     block_parameter,
@@ -30,7 +31,7 @@ from search_spaces.kernels.launch_limits import (
     threads,
 )
 from search_spaces.kernels.recurrent_cell.problem import (
-    check_recurrent,
+    CELLS,
     gates,
     has_cell_state,
     make_inputs,
@@ -41,14 +42,12 @@ from search_spaces.kernels.recurrent_cell.problem import (
 )
 from search_spaces.kernels.recurrent_cell.triton_kernels import sequence_kernel
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, named
+from search_spaces.tensors import Tensors, compiled, named
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _MOST_STEPS, _MOST_BATCH, _MOST_INPUT = 2**20, 2**20, 16384
 #: Rows of all steps, whose numbers are 32-bit integers.
@@ -72,22 +71,30 @@ class RecurrentSequence(Kernel):
     """
 
     name = "recurrent_sequence"
+    dims = Dims(
+        sequence=_MOST_STEPS,
+        batch=_MOST_BATCH,
+        input=_MOST_INPUT,
+        hidden=4096,
+        cell=CELLS,
+        dtype=DTYPES,
+        tolerance=float,
+    )
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(512, 64, 128, 128, "lstm", "float16"),  # Silero VAD
-            _workload(400, 32, 600, 128, "lstm", "float16"),  # DrQA's document reader
-            _workload(200, 512, 100, 100, "gru", "float16"),  # GRU4Rec
-            _workload(1000, 16, 128, 96, "gru", "bfloat16"),  # RNNoise's widest layer
-            _workload(168, 2048, 64, 40, "lstm", "bfloat16"),  # DeepAR, a week of hours
-            _workload(50, 4096, 128, 128, "lstm", "bfloat16"),  # char-rnn
-            _workload(168, 1024, 64, 40, "lstm", "float32"),
-            _workload(101, 33, 41, 24, "gru", "float32"),  # RNNoise's speech detector
-        ]
+        return self.dims.workloads(
+            (512, 64, 128, 128, "lstm", "float16"),  # Silero VAD
+            (400, 32, 600, 128, "lstm", "float16"),  # DrQA's document reader
+            (200, 512, 100, 100, "gru", "float16"),  # GRU4Rec
+            (1000, 16, 128, 96, "gru", "bfloat16"),  # RNNoise's widest layer
+            (168, 2048, 64, 40, "lstm", "bfloat16"),  # DeepAR, a week of hours
+            (50, 4096, 128, 128, "lstm", "bfloat16"),  # char-rnn
+            (168, 1024, 64, 40, "lstm", "float32"),
+            (101, 33, 41, 24, "gru", "float32"),  # RNNoise's speech detector
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = {"sequence": _MOST_STEPS, "batch": _MOST_BATCH, "input": _MOST_INPUT}
-        check_recurrent(self.name, workload, {**sizes, "hidden": 4096})
+        super().check_workload(workload)
         where = f"{self.name} [{workload.key}]"
         if _weight_bytes(workload) > _MOST_WEIGHTS:
             raise WorkloadError(
@@ -108,13 +115,13 @@ class RecurrentSequence(Kernel):
         return make_inputs(workload, seed, device, (workload.size("sequence"),))
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        state, dtype = (workload.size("batch"), workload.size("hidden")), workload.text("dtype")
-        found = {"out": TensorSpec((workload.size("sequence"), *state), dtype)}
-        return found | ({"c_out": TensorSpec(state, dtype)} if has_cell_state(workload) else {})
+        state = (workload.size("batch"), workload.size("hidden"))
+        found = {"out": workload.spec("sequence", *state)}
+        return found | ({"c_out": workload.spec(*state)} if has_cell_state(workload) else {})
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         rows = workload.size("sequence") * workload.size("batch")
-        return {"projected": TensorSpec((rows, _columns(workload)), "float32")}
+        return {"projected": workload.spec(rows, _columns(workload), dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         exact = (inputs[name].double() for name in names(workload))
@@ -129,16 +136,10 @@ class RecurrentSequence(Kernel):
         """
         return rounding(workload, 2.0)
 
-    def cost(self, workload: Workload) -> Cost:
-        inner, hidden = workload.size("input"), workload.size("hidden")
-        rows, batch = workload.size("sequence") * workload.size("batch"), workload.size("batch")
-        states = 3 if has_cell_state(workload) else 1
-        weights = _columns(workload) * (inner + hidden + 2)
-        elements = weights + rows * (inner + hidden) + states * batch * hidden
-        return Cost(
-            flops=2.0 * rows * _columns(workload) * (inner + hidden),
-            bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]),
-        )
+    def flops(self, workload: Workload) -> float:
+        inner, hidden = workload.sizes("input", "hidden")
+        rows = workload.size("sequence") * workload.size("batch")
+        return 2.0 * rows * _columns(workload) * (inner + hidden)
 
     def space(self, workload: Workload) -> SearchSpace:
         parameters: list[Parameter] = [
@@ -197,14 +198,6 @@ class RecurrentSequence(Kernel):
             "compile": loop(compiled(one_step)),
             **vendors(workload, outputs, lambda cudnn: cudnn),
         }
-
-
-def _workload(
-    sequence: int, batch: int, inner: int, hidden: int, cell: str, dtype: str
-) -> Workload:
-    return Workload.of(
-        sequence=sequence, batch=batch, input=inner, hidden=hidden, cell=cell, dtype=dtype
-    )
 
 
 def _unrolled(

@@ -6,27 +6,24 @@ Memory-bound: the least traffic is one read of the matrix.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.dims import Dims
+from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ROUNDING
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.reduction.combination import combining
 from search_spaces.kernels.reduction.space import default_point, reduction_space, sizes
 from search_spaces.kernels.reduction.triton_kernels import reduction_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
 OPERATIONS = ("sum", "mean", "max", "min", "argmax")
-_INDEX_BYTES = 8
 
 
 class Reduction(Kernel):
@@ -38,27 +35,19 @@ class Reduction(Kernel):
     """
 
     name = "reduction"
+    dims = Dims(rows=int, cols=int, axis=(0, 1), operation=OPERATIONS, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 4096, 1, "sum", "bfloat16"),
-            _workload(4096, 128256, 1, "max", "float32"),  # logits of Llama-3
-            _workload(64, 151936, 1, "argmax", "bfloat16"),  # greedy decoding of Qwen3
-            _workload(16, 1048576, 1, "sum", "float32"),  # few long rows
-            _workload(1, 16777216, 1, "mean", "float32"),  # a loss over all tokens
-            _workload(8192, 4096, 0, "sum", "bfloat16"),  # the gradient of a bias
-            _workload(401408, 256, 0, "mean", "float16"),  # batch norm of ResNet-50, NHWC
-            _workload(65536, 512, 1, "min", "float16"),
-            _workload(8191, 4099, 0, "max", "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE},
-            dtypes=DTYPES,
-            choices={"operation": OPERATIONS, "axis": (0, 1)},
+        return self.dims.workloads(
+            (8192, 4096, 1, "sum", "bfloat16"),
+            (4096, 128256, 1, "max", "float32"),  # logits of Llama-3
+            (64, 151936, 1, "argmax", "bfloat16"),  # greedy decoding of Qwen3
+            (16, 1048576, 1, "sum", "float32"),  # few long rows
+            (1, 16777216, 1, "mean", "float32"),  # a loss over all tokens
+            (8192, 4096, 0, "sum", "bfloat16"),  # the gradient of a bias
+            (401408, 256, 0, "mean", "float16"),  # batch norm of ResNet-50, NHWC
+            (65536, 512, 1, "min", "float16"),
+            (8191, 4099, 0, "max", "float32"),
         )
 
     def small_workload(self, workload: Workload) -> Workload:
@@ -68,25 +57,20 @@ class Reduction(Kernel):
             rows=few if along_rows else many, cols=many if along_rows else few * 7
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        x = random_tensor(spec, generator(seed, device), device)
-        return {"x": x if device == "meta" else x.add_(1.0)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"x": workload.spec("rows", "cols", mean=1.0)}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         dtype = "int64" if _is_place(workload) else workload.text("dtype")
-        return {"out": TensorSpec((sizes(workload)[0],), dtype)}
+        return {"out": workload.spec(sizes(workload)[0], dtype=dtype)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "splits")
         if splits == 1:
             return {}
         shape = (splits, sizes(workload)[0])
-        places = {"place": TensorSpec(shape, "int32")} if _is_place(workload) else {}
-        return {"value": TensorSpec(shape, "float32"), **places}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": _reduced(inputs["x"].double(), workload)}
+        places = {"place": workload.spec(*shape, dtype="int32")} if _is_place(workload) else {}
+        return {"value": workload.spec(*shape, dtype="float32"), **places}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         if _is_place(workload):
@@ -94,11 +78,9 @@ class Reduction(Kernel):
         relative = ROUNDING[workload.text("dtype")]
         return Tolerance(relative, relative)
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        each = ELEMENT_BYTES[workload.text("dtype")]
-        results = sizes(workload)[0] * (_INDEX_BYTES if _is_place(workload) else each)
-        return Cost(flops=float(elements), bytes=float(elements * each + results))
+        return float(elements)
 
     def space(self, workload: Workload) -> SearchSpace:
         return reduction_space(workload)
@@ -127,15 +109,11 @@ class Reduction(Kernel):
             launches.append(combining(value, place, out, operation, splits, kept, length))
         return launches
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             return _reduced(x, workload)
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
-
-
-def _workload(rows: int, cols: int, axis: int, operation: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, axis=axis, operation=operation, dtype=dtype)
+        return eager
 
 
 def _is_place(workload: Workload) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     integer,
@@ -31,7 +31,7 @@ _USUAL_BLOCKS = 2
 
 def sizes(workload: Workload) -> tuple[int, int]:
     """Elements of the output, and elements along the axis."""
-    rows, cols = workload.size("rows"), workload.size("cols")
+    rows, cols = workload.sizes("rows", "cols")
     return (rows, cols) if workload.size("axis") == 1 else (cols, rows)
 
 

@@ -6,29 +6,21 @@ Memory-bound: the least traffic is one read and one write of both, and one read 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    MAX_SIZE,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
 from search_spaces.kernels.rotary.triton_kernels import rotary_kernel
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 HEAD_DIMS = (64, 128, 256)
 _MOST_HEADS = 1024
@@ -45,63 +37,51 @@ class Rotary(Kernel):
     """
 
     name = "rotary"
+    dims = Dims(
+        tokens=int,
+        q_heads=_MOST_HEADS,
+        k_heads=_MOST_HEADS,
+        head_dim=HEAD_DIMS,
+        interleaved=bool,
+        dtype=DTYPES,
+    )
+    small = {"tokens": 7, "q_heads": 5, "k_heads": 3, "head_dim": 64}
+    elementwise = 1
+    output = ("q_out", "k_out")
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 32, 8, 128, False, "bfloat16"),  # Llama-3 8B
-            _workload(8192, 64, 8, 128, False, "bfloat16"),  # Llama-3 70B
-            _workload(16, 64, 8, 128, False, "bfloat16"),  # the same, decoding 16 requests
-            _workload(4096, 64, 8, 64, False, "bfloat16"),  # GPT-OSS 120B
-            _workload(4096, 16, 16, 256, True, "float16"),  # GPT-J 6B
-            _workload(8192, 128, 1, 64, True, "bfloat16"),  # DeepSeek-V3's decoupled heads
-            _workload(2047, 12, 3, 64, False, "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        check_dims(
-            self.name,
-            workload,
-            sizes={"tokens": MAX_SIZE, "q_heads": _MOST_HEADS, "k_heads": _MOST_HEADS},
-            dtypes=DTYPES,
-            flags=("interleaved",),
-            choices={"head_dim": HEAD_DIMS},
+        return self.dims.workloads(
+            (8192, 32, 8, 128, False, "bfloat16"),  # Llama-3 8B
+            (8192, 64, 8, 128, False, "bfloat16"),  # Llama-3 70B
+            (16, 64, 8, 128, False, "bfloat16"),  # the same, decoding 16 requests
+            (4096, 64, 8, 64, False, "bfloat16"),  # GPT-OSS 120B
+            (4096, 16, 16, 256, True, "float16"),  # GPT-J 6B
+            (8192, 128, 1, 64, True, "bfloat16"),  # DeepSeek-V3's decoupled heads
+            (2047, 12, 3, 64, False, "float32"),
         )
 
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(tokens=7, q_heads=5, k_heads=3, head_dim=64)
-
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        source, dtype = generator(seed, device), workload.text("dtype")
+        source = generator(seed, device)
         tokens, half = workload.size("tokens"), workload.size("head_dim") // 2
         inputs = {
-            name: random_tensor(TensorSpec(shape, dtype), source, device)
+            name: random_tensor(workload.spec(*shape), source, device)
             for name, shape in _heads(workload).items()
         }
-        angles = random_tensor(TensorSpec((tokens, half), "float32"), source, device, scale=3.0)
+        angles = random_tensor(
+            workload.spec(tokens, half, dtype="float32"), source, device, scale=3.0
+        )
         if device == "meta":
-            both = TensorSpec((tokens, half), dtype)
+            both = workload.spec(tokens, half)
             return inputs | {name: random_tensor(both, None, device) for name in ("cos", "sin")}
         cos, sin = (part.to(inputs["q"].dtype) for part in (angles.cos(), angles.sin()))
         return inputs | {"cos": cos, "sin": sin}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        dtype = workload.text("dtype")
-        return {f"{name}_out": TensorSpec(each, dtype) for name, each in _heads(workload).items()}
+        return {f"{name}_out": workload.spec(*each) for name, each in _heads(workload).items()}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        exact = (inputs[name].double() for name in ("q", "k", "cos", "sin"))
-        q_out, k_out = _rotated(*exact, interleaved=bool(workload["interleaved"]))
-        return {"q_out": q_out, "k_out": k_out}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = _elements(workload)
-        angles = workload.size("tokens") * workload.size("head_dim")
-        each = ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=3.0 * elements, bytes=float((2 * elements + angles) * each))
+        return 3.0 * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         heads = max(workload.size("q_heads"), workload.size("k_heads"))
@@ -140,7 +120,7 @@ class Rotary(Kernel):
         arguments = (*(tensors[name] for name in names), tokens)
         return [Launch(rotary_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         interleaved = bool(workload["interleaved"])
 
         def eager(
@@ -148,28 +128,11 @@ class Rotary(Kernel):
         ) -> tuple[torch.Tensor, torch.Tensor]:
             return _rotated(q, k, cos, sin, interleaved=interleaved)
 
-        outputs, inputs = ("q_out", "k_out"), ("q", "k", "cos", "sin")
-        return {
-            "eager": named(outputs, eager, *inputs),
-            "compile": named(outputs, compiled(eager), *inputs),
-        }
-
-
-def _workload(
-    tokens: int, q_heads: int, k_heads: int, head_dim: int, interleaved: bool, dtype: str
-) -> Workload:
-    return Workload.of(
-        tokens=tokens,
-        q_heads=q_heads,
-        k_heads=k_heads,
-        head_dim=head_dim,
-        interleaved=interleaved,
-        dtype=dtype,
-    )
+        return eager
 
 
 def _heads(workload: Workload) -> dict[str, tuple[int, int, int]]:
-    tokens, dim = workload.size("tokens"), workload.size("head_dim")
+    tokens, dim = workload.sizes("tokens", "head_dim")
     return {name: (tokens, workload.size(f"{name}_heads"), dim) for name in ("q", "k")}
 
 

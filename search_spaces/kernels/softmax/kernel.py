@@ -6,39 +6,35 @@ Memory-bound: the least traffic is one read and one write of the matrix.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
+from search_spaces.kernel import Launch
 from search_spaces.kernels.cudnn import softmax_forward
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.rows import (
-    RowKernel,
-    row_constants,
-    step_constants,
-    step_grid,
-    workloads,
-)
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.rows import RowKernel, row_constants, step_constants, step_grid
 from search_spaces.kernels.softmax.space import default_point, softmax_space
 from search_spaces.kernels.softmax.triton_kernels import softmax_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 
 class Softmax(RowKernel):
     """`softmax(x, -1)` of x[rows, cols]; dims rows, cols (at most 32768) and dtype."""
 
     name = "softmax"
-    max_cols = 32768
+    dims = Dims(rows=int, cols=32768, dtype=DTYPES)
+    # A single probability may be near one, where rounding to the output's dtype alone may be off by
+    # half of the tolerance.
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (8192, 8192, "bfloat16"),
             (8192, 8192, "float16"),
             (4096, 32768, "float32"),
@@ -50,32 +46,21 @@ class Softmax(RowKernel):
         )
 
     def check_workload(self, workload: Workload) -> None:
-        cols = workload.get("cols")
-        if isinstance(cols, int) and cols > self.max_cols:
+        cols, most = workload.get("cols"), self.dims["cols"]
+        if isinstance(cols, int) and isinstance(most, int) and cols > most:
             raise WorkloadError(
-                f"{self.name} [{workload.key}]: cols is {cols}, more than the {self.max_cols} "
-                "that this kernel holds in registers",
+                f"{self.name} [{workload.key}]: cols is {cols}, more than the {most} that this "
+                "kernel holds in registers",
                 "use online_softmax, which takes rows of any length",
             )
         super().check_workload(workload)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device, scale=2.0)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"x": workload.spec("rows", "cols", scale=2.0)}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["x"].double().softmax(dim=-1)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        # A single probability may be near one, where rounding to the output's dtype alone may be
-        # off by half of `relative`.
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        moved = 2.0 * elements * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=4.0 * elements, bytes=moved)
+        return 4.0 * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         return softmax_space(workload)
@@ -89,12 +74,11 @@ class Softmax(RowKernel):
         arguments = (x, out, workload.size("rows"), x.stride(0), out.stride(0))
         return [Launch(softmax_kernel, step_grid(workload, config), arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             return x.softmax(dim=-1)
 
-        return {
-            "eager": named("out", eager, "x"),
-            "compile": named("out", compiled(eager), "x"),
-            "vendor": named("out", softmax_forward, "x"),
-        }
+        return eager
+
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        return {"vendor": softmax_forward}

@@ -7,13 +7,13 @@ read twice comes from a cache the second time, if it fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cudnn import log_softmax_backward, softmax_backward
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.long_rows import (
     MAX_COLS,
     block_constants,
@@ -26,14 +26,12 @@ from search_spaces.kernels.softmax_backward.triton_kernels import (
     held_softmax_backward_kernel,
     softmax_backward_kernel,
 )
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: The largest standard deviation of dy, which float16 holds.
 _MOST_SCALE = 4096.0
@@ -49,30 +47,29 @@ class SoftmaxBackward(Kernel):
     """
 
     name = "softmax_backward"
+    dims = Dims(rows=int, cols=MAX_COLS, dtype=DTYPES, log=bool)
+    output = "dx"
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 128256, "bfloat16", log=True),  # the loss of Llama-3
-            _workload(8192, 50257, "float16", log=True),  # the loss of GPT-2
-            _workload(98304, 1024, "float16"),  # scores of GPT-2, 8 x 12 heads
-            _workload(65536, 512, "bfloat16"),  # scores of BERT-large, 8 x 16 heads
-            _workload(30000, 1500, "float32"),  # scores of Whisper large-v3, 20 heads
-            _workload(8192, 8192, "bfloat16"),
-            _workload(256, 1000, "float32", log=True),  # ImageNet's classes, ResNet-50
-            _workload(16, 1048576, "float32"),  # few long rows
-            _workload(99, 50257, "float32"),
-        ]
-
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": MAX_SIZE, "cols": MAX_COLS}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, flags=("log",))
+        return self.dims.workloads(
+            (4096, 128256, "bfloat16", True),  # the loss of Llama-3
+            (8192, 50257, "float16", True),  # the loss of GPT-2
+            (98304, 1024, "float16", False),  # scores of GPT-2, 8 x 12 heads
+            (65536, 512, "bfloat16", False),  # scores of BERT-large, 8 x 16 heads
+            (30000, 1500, "float32", False),  # scores of Whisper large-v3, 20 heads
+            (8192, 8192, "bfloat16", False),
+            (256, 1000, "float32", True),  # ImageNet's classes, ResNet-50
+            (16, 1048576, "float32", False),  # few long rows
+            (99, 50257, "float32", False),
+        )
 
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(rows=3, cols=5003 if workload.size("cols") > 5003 else 501)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         cols, source = workload.size("cols"), generator(seed, device)
-        spec = TensorSpec((workload.size("rows"), cols), workload.text("dtype"))
+        spec = workload.spec("rows", cols)
         x = random_tensor(spec, source, device, scale=2.0)
         scale = 1.0 if workload["log"] else min(max(cols / 8.0, 1.0), _MOST_SCALE)
         dy = random_tensor(spec, source, device, scale=scale)
@@ -82,14 +79,13 @@ class SoftmaxBackward(Kernel):
         return {"y": y.to(x.dtype), "dy": dy}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"dx": TensorSpec(shape, workload.text("dtype"))}
+        return {"dx": workload.spec("rows", "cols")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         splits = integer(config, "splits")
         if splits == 1:
             return {}
-        return {"total": TensorSpec((workload.size("rows"), splits), "float32")}
+        return {"total": workload.spec("rows", splits, dtype="float32")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         y, dy = inputs["y"].double(), inputs["dy"].double()
@@ -97,14 +93,9 @@ class SoftmaxBackward(Kernel):
             return {"dx": dy - y.exp() * dy.sum(dim=-1, keepdim=True)}
         return {"dx": y * (dy - (y * dy).sum(dim=-1, keepdim=True))}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        moved = 3.0 * elements * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=4.0 * elements, bytes=moved)
+        return 4.0 * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         return long_row_space(workload, self.name, tensors=2)
@@ -128,7 +119,7 @@ class SoftmaxBackward(Kernel):
             for phase in phases
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         log = bool(workload["log"])
 
         def eager(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -140,12 +131,7 @@ class SoftmaxBackward(Kernel):
             dx: torch.Tensor = backward(dy, y, -1, y.dtype)
             return dx
 
-        return {
-            "eager": named("dx", eager, "y", "dy"),
-            "compile": named("dx", compiled(eager), "y", "dy"),
-            "vendor": named("dx", log_softmax_backward if log else softmax_backward, "y", "dy"),
-        }
+        return eager
 
-
-def _workload(rows: int, cols: int, dtype: str, *, log: bool = False) -> Workload:
-    return Workload.of(rows=rows, cols=cols, dtype=dtype, log=log)
+    def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
+        return {"vendor": log_softmax_backward if workload["log"] else softmax_backward}

@@ -8,26 +8,23 @@ are written and read once in float32.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Launch, TensorSpec
+from search_spaces.dims import Dims
+from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import DTYPES
-from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.kernels.matmul.kernel import Matmul
 from search_spaces.kernels.matmul.space import takes_descriptors
 from search_spaces.kernels.products import tiles
 from search_spaces.kernels.stream_k_matmul.space import default_point, product_of, stream_k_space
 from search_spaces.kernels.stream_k_matmul.triton_kernels import add_parts_kernel, stream_k_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import sm_count
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+from search_spaces.tensors import Tensors, sm_count
 
 #: Tiles at the edge end up to one block beyond the matrix.
 _LARGEST_BLOCK = 256
@@ -48,6 +45,7 @@ class StreamKMatmul(Matmul):
     """
 
     name = "stream_k_matmul"
+    dims = Dims(M=_LARGEST, N=_LARGEST, K=_DEEPEST, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
         shapes = [
@@ -63,10 +61,6 @@ class StreamKMatmul(Matmul):
         ]
         return [Workload.of(M=m, N=n, K=k, dtype=dtype) for m, n, k, dtype in shapes]
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"M": _LARGEST, "N": _LARGEST, "K": _DEEPEST}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=("tolerance",))
-
     def small_workload(self, workload: Workload) -> Workload:
         aligned = takes_descriptors(workload)
         return workload.with_dims(M=37, N=40 if aligned else 39, K=136 if aligned else 133)
@@ -74,7 +68,7 @@ class StreamKMatmul(Matmul):
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         most = _programs(workload, config, _MOST_MULTIPROCESSORS)
         tile = (integer(config, "BLOCK_M"), integer(config, "BLOCK_N"))
-        return {"partial": TensorSpec((most, 2, *tile), "float32")}
+        return {"partial": workload.spec(most, 2, *tile, dtype="float32")}
 
     def space(self, workload: Workload) -> SearchSpace:
         return stream_k_space(workload)
@@ -90,10 +84,6 @@ class StreamKMatmul(Matmul):
         ]
 
 
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("M"), workload.size("N"), workload.size("K")
-
-
 def _programs(workload: Workload, config: Config, multiprocessors: int) -> int:
     """Programs of the first launch: no more than there are steps."""
     used = min(multiprocessors, _MOST_MULTIPROCESSORS) * integer(config, "resident")
@@ -103,7 +93,7 @@ def _programs(workload: Workload, config: Config, multiprocessors: int) -> int:
 
 def _constants(workload: Workload, config: Config) -> dict[str, Any]:
     """What both launches must agree on."""
-    m, n, k = _sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     edge = _LARGEST_BLOCK
     return {
         **{name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")},
@@ -116,7 +106,7 @@ def _constants(workload: Workload, config: Config) -> dict[str, Any]:
 
 def _stream_launch(workload: Workload, config: Config, tensors: Tensors, programs: int) -> Launch:
     a, b, out = (tensors[name] for name in ("a", "b", "out"))
-    sizes = dict(zip("MNK", _sizes(workload), strict=True))
+    sizes = dict(zip("MNK", workload.sizes("M", "N", "K"), strict=True))
     blocks = {dim: integer(config, f"BLOCK_{dim}") for dim in "MNK"}
     described = config.get("loads") == "descriptor"
     constants = {
@@ -148,5 +138,5 @@ def _adding_launch(workload: Workload, config: Config, tensors: Tensors, program
     rows = min(integer(config, "BLOCK_M"), max(1, _ADDED // integer(config, "BLOCK_N")))
     constants = {**_constants(workload, config), "ROWS": rows, "num_warps": _ADDING_WARPS}
     grid = (max(1, streamed), integer(config, "BLOCK_M") // rows)
-    arguments = (partial, out, *_sizes(workload), out.stride(0), programs)
+    arguments = (partial, out, *workload.sizes("M", "N", "K"), out.stride(0), programs)
     return Launch(add_parts_kernel, grid, arguments, constants)

@@ -8,12 +8,7 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
-    fits_shared,
-    integer,
-    programs_at_once,
-    threads,
-)
+from search_spaces.kernels.limits import fits_shared, integer, programs_at_once, threads
 from search_spaces.kernels.matmul.space import matmul_space
 from search_spaces.kernels.products import (
     Product,
@@ -87,7 +82,7 @@ def default_point(bound: BoundSpace) -> Config:
 
 def _usual_tiles(workload: Workload) -> list[dict[str, Value]]:
     """Tiles to try with descriptors: as high as the product where that is one row of tiles."""
-    m, n = workload.size("M"), workload.size("N")
+    m, n = workload.sizes("M", "N")
     if workload["dtype"] == "float32":
         single: dict[str, Value] = {"precision": "tf32x3", "resident": 2, "waves": 1}
         tile = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 8, "num_stages": 4}

@@ -6,15 +6,15 @@ Memory-bound: the least traffic is one read of the logits. For few tokens the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
+from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
     integer,
@@ -23,14 +23,12 @@ from search_spaces.kernels.launch_limits import (
 )
 from search_spaces.kernels.topk_routing.triton_kernels import topk_routing_kernel
 from search_spaces.params import Choice, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors, generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Logits that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 32, 1
@@ -38,8 +36,6 @@ _MOST_EXPERTS, _MOST_CHOICES = 1024, 64
 _MOST_STEPS = 8
 #: Exponential, sum and a comparison of one logit.
 _FLOPS = 4.0
-_CHOICE_BYTES = 8
-_TOLERANCE = Tolerance(1e-5, 1e-5)
 #: Bits of a 16-bit number but its sign.
 _MAGNITUDE = 0x7FFF
 
@@ -54,23 +50,27 @@ class TopkRouting(Kernel):
     """
 
     name = "topk_routing"
+    dims = Dims(
+        tokens=2**24, experts=_MOST_EXPERTS, top_k=_MOST_CHOICES, renormalize=bool, dtype=DTYPES
+    )
+    elementwise = 1
+    output = ("weights", "ids")
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(8192, 128, 8, True, "bfloat16"),  # Qwen3 30B-A3B and 235B-A22B
-            _workload(32, 128, 8, True, "bfloat16"),  # the same, decoding 32 requests
-            _workload(4096, 8, 2, True, "float32"),  # Mixtral 8x7B
-            _workload(4096, 128, 4, True, "bfloat16"),  # GPT-OSS 120B
-            _workload(16384, 160, 6, False, "float32"),  # DeepSeek-V2
-            _workload(65536, 64, 6, False, "float32"),  # DeepSeek-V2 Lite
-            _workload(8192, 256, 8, True, "float32"),  # sizes of DeepSeek-V3
-            _workload(4099, 384, 8, True, "float32"),  # sizes of Kimi K2
-            _workload(777, 60, 4, False, "float16"),  # Qwen1.5-MoE
-        ]
+        return self.dims.workloads(
+            (8192, 128, 8, True, "bfloat16"),  # Qwen3 30B-A3B and 235B-A22B
+            (32, 128, 8, True, "bfloat16"),  # the same, decoding 32 requests
+            (4096, 8, 2, True, "float32"),  # Mixtral 8x7B
+            (4096, 128, 4, True, "bfloat16"),  # GPT-OSS 120B
+            (16384, 160, 6, False, "float32"),  # DeepSeek-V2
+            (65536, 64, 6, False, "float32"),  # DeepSeek-V2 Lite
+            (8192, 256, 8, True, "float32"),  # sizes of DeepSeek-V3
+            (4099, 384, 8, True, "float32"),  # sizes of Kimi K2
+            (777, 60, 4, False, "float16"),  # Qwen1.5-MoE
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = {"tokens": 2**24, "experts": _MOST_EXPERTS, "top_k": _MOST_CHOICES}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, flags=("renormalize",))
+        super().check_workload(workload)
         if workload.size("top_k") > workload.size("experts"):
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: top_k is {workload['top_k']}, more than the "
@@ -84,31 +84,30 @@ class TopkRouting(Kernel):
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         dtype, shape = workload.text("dtype"), (workload.size("tokens"), workload.size("experts"))
         if device == "meta":
-            return {"logits": random_tensor(TensorSpec(shape, dtype), None, device)}
+            return {"logits": random_tensor(workload.spec(*shape), None, device)}
         # In float32, logits are those of float16: neighbours have weights that differ in float32.
         coarse = "bfloat16" if dtype == "bfloat16" else "float16"
-        drawn = random_tensor(TensorSpec(shape, coarse), generator(seed, device), device, scale=2.0)
+        drawn = random_tensor(
+            workload.spec(*shape, dtype=coarse), generator(seed, device), device, scale=2.0
+        )
         distinct = _distinct(drawn)
         return {"logits": distinct.float() if dtype == "float32" else distinct}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         shape = (workload.size("tokens"), workload.size("top_k"))
-        return {"weights": TensorSpec(shape, "float32"), "ids": TensorSpec(shape, "int32")}
+        return {
+            "weights": workload.spec(*shape, dtype="float32"),
+            "ids": workload.spec(*shape, dtype="int32"),
+        }
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         weights, ids = _chosen(inputs["logits"].double(), workload)
         return {"weights": weights, "ids": ids}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        """That of weights; the bound of single elements lets no id be another one."""
-        return _TOLERANCE
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         tokens = workload.size("tokens")
         logits = tokens * workload.size("experts")
-        moved = logits * ELEMENT_BYTES[workload.text("dtype")]
-        chosen = tokens * workload.size("top_k") * _CHOICE_BYTES
-        return Cost(flops=_FLOPS * logits, bytes=float(moved + chosen))
+        return _FLOPS * logits
 
     def space(self, workload: Workload) -> SearchSpace:
         tokens = next_power_of_two(workload.size("tokens"))
@@ -127,7 +126,7 @@ class TopkRouting(Kernel):
         return {"BLOCK_T": block, "num_warps": 1, "steps": 1, "method": "argmax"}
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        experts, top_k = workload.size("experts"), workload.size("top_k")
+        experts, top_k = workload.sizes("experts", "top_k")
         choices = next_power_of_two(top_k)
         constants = {
             "EXPERTS": experts,
@@ -144,22 +143,12 @@ class TopkRouting(Kernel):
         arguments = (*(tensors[n] for n in ("logits", "weights", "ids")), workload.size("tokens"))
         return [Launch(topk_routing_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             weights, ids = _chosen(logits.float(), workload)
             return weights, ids.int()
 
-        outputs = ("weights", "ids")
-        return {
-            "eager": named(outputs, eager, "logits"),
-            "compile": named(outputs, compiled(eager), "logits"),
-        }
-
-
-def _workload(tokens: int, experts: int, top_k: int, renormalize: bool, dtype: str) -> Workload:
-    return Workload.of(
-        tokens=tokens, experts=experts, top_k=top_k, renormalize=renormalize, dtype=dtype
-    )
+        return eager
 
 
 def _distinct(logits: torch.Tensor) -> torch.Tensor:

@@ -6,16 +6,15 @@ Memory-bound: the least traffic is one read and one write of the tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
-    MAX_SIZE,
     block_parameter,
     fits_registers,
     fits_shared,
@@ -24,14 +23,12 @@ from search_spaces.kernels.launch_limits import (
 )
 from search_spaces.kernels.transpose.triton_kernels import transpose_kernel
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 _MOST_BATCH = 65535
 #: Elements that a thread holds at most and at least.
@@ -42,42 +39,33 @@ class Transpose(Kernel):
     """out[batch, cols, rows] of x[batch, rows, cols]; dims batch, rows, cols and dtype."""
 
     name = "transpose"
+    dims = Dims(batch=_MOST_BATCH, rows=int, cols=int, dtype=DTYPES)
+    small = {"batch": 2, "rows": 37, "cols": 71}
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(1, 8192, 8192, "bfloat16"),
-            _workload(1, 4096, 14336, "bfloat16"),  # a weight of Llama-3 8B
-            _workload(32, 3136, 256, "float16"),  # ResNet-50's NHWC to NCHW, 56 x 56
-            _workload(256, 2048, 128, "bfloat16"),  # keys of 256 heads
-            _workload(1, 65536, 64, "float32"),
-            _workload(1, 8191, 4099, "float32"),
-        ]
+        return self.dims.workloads(
+            (1, 8192, 8192, "bfloat16"),
+            (1, 4096, 14336, "bfloat16"),  # a weight of Llama-3 8B
+            (32, 3136, 256, "float16"),  # ResNet-50's NHWC to NCHW, 56 x 56
+            (256, 2048, 128, "bfloat16"),  # keys of 256 heads
+            (1, 65536, 64, "float32"),
+            (1, 8191, 4099, "float32"),
+        )
 
-    def check_workload(self, workload: Workload) -> None:
-        sizes = {"batch": _MOST_BATCH, "rows": MAX_SIZE, "cols": MAX_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(batch=2, rows=37, cols=71)
-
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec(_shape(workload), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        spec = workload.spec(*workload.sizes("batch", "rows", "cols"))
+        return {"x": spec}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        batch, rows, cols = _shape(workload)
-        return {"out": TensorSpec((batch, cols, rows), workload.text("dtype"))}
-
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": inputs["x"].transpose(1, 2).double()}
+        batch, rows, cols = workload.sizes("batch", "rows", "cols")
+        return {"out": workload.spec(batch, cols, rows)}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         return EXACT
 
-    def cost(self, workload: Workload) -> Cost:
-        batch, rows, cols = _shape(workload)
-        elements = float(batch * rows * cols)
-        return Cost(flops=elements, bytes=2 * elements * ELEMENT_BYTES[workload.text("dtype")])
+    def flops(self, workload: Workload) -> float:
+        batch, rows, cols = workload.sizes("batch", "rows", "cols")
+        return float(batch * rows * cols)
 
     def space(self, workload: Workload) -> SearchSpace:
         parameters: list[Parameter] = [
@@ -98,7 +86,7 @@ class Transpose(Kernel):
         return {**tile, "num_warps": warps, "order": "row", "stream": False}
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        batch, rows, cols = _shape(workload)
+        batch, rows, cols = workload.sizes("batch", "rows", "cols")
         block_r, block_c = integer(config, "BLOCK_R"), integer(config, "BLOCK_C")
         constants = {
             "BLOCK_R": block_r,
@@ -112,19 +100,11 @@ class Transpose(Kernel):
         arguments = (tensors["x"], tensors["out"], rows, cols)
         return [Launch(transpose_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> torch.Tensor:
             return x.transpose(1, 2).contiguous()
 
-        return {"eager": named("out", eager, "x"), "compile": named("out", compiled(eager), "x")}
-
-
-def _workload(batch: int, rows: int, cols: int, dtype: str) -> Workload:
-    return Workload.of(batch=batch, rows=rows, cols=cols, dtype=dtype)
-
-
-def _shape(workload: Workload) -> tuple[int, int, int]:
-    return workload.size("batch"), workload.size("rows"), workload.size("cols")
+        return eager
 
 
 def _tile(config: Config, workload: Workload) -> int:

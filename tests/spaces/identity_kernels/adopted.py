@@ -6,8 +6,8 @@ import triton
 from device import double_kernel
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.kernel import Cost, TensorSpec
-from search_spaces.records import Workload
+from search_spaces.kernel import Cost
+from search_spaces.records import TensorSpec, Workload
 
 DTYPE = "float32"
 PAD = 1

@@ -4,9 +4,9 @@
 import checking
 import ops
 
-from search_spaces.kernel import Cost, Kernel, TensorSpec
+from search_spaces.kernel import Cost, Kernel
 from search_spaces.params import Choice
-from search_spaces.records import Workload
+from search_spaces.records import TensorSpec, Workload
 from search_spaces.space import SearchSpace
 
 THREADS = 1

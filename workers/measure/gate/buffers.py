@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from search_spaces.kernel import TensorSpec
+from search_spaces.records import TensorSpec
 
 if TYPE_CHECKING:
     import torch

@@ -7,31 +7,23 @@ twice gets it from a cache the second time, if the row fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from search_spaces.declaration.dimensions import number_of
-from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.normalisation.space import default_point, norm_space
-from search_spaces.kernels.normalisation.triton_kernels import (
+from search_spaces.dims import Dims, number_of
+from search_spaces.kernel import Launch
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.normalization.space import default_point, norm_space
+from search_spaces.kernels.normalization.triton_kernels import (
     held_norm_kernel,
     streamed_norm_kernel,
 )
-from search_spaces.kernels.rows import (
-    RowKernel,
-    row_constants,
-    step_constants,
-    step_grid,
-    workloads,
-)
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.rows import RowKernel, row_constants, step_constants, step_grid
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 DEFAULT_EPS = 1e-5
 
@@ -44,13 +36,13 @@ class LayerNorm(RowKernel):
     """
 
     name = "layer_norm"
-    max_cols = 2**20
-    optional_dims = ("eps",)
+    dims = Dims(rows=int, cols=2**20, dtype=DTYPES, eps=float)
+    elementwise = 2
     #: Whether the mean is subtracted and a bias added.
     centred: ClassVar[bool] = True
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (8192, 4096, "bfloat16"),
             (8192, 1024, "bfloat16"),
             (16384, 768, "float16"),
@@ -60,33 +52,17 @@ class LayerNorm(RowKernel):
             (512, 100003, "bfloat16"),
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        vector = TensorSpec((cols,), dtype)
-        inputs = {
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        found = {
             # Not centred at zero, so that a variant without the subtraction of the mean fails.
-            "x": random_tensor(TensorSpec((rows, cols), dtype), source, device, scale=2.0).add_(1),
-            "weight": random_tensor(vector, source, device, scale=0.25).add_(1),
+            "x": workload.spec("rows", "cols", mean=1.0, scale=2.0),
+            "weight": workload.spec("cols", mean=1.0, scale=0.25),
         }
-        if self.centred:
-            inputs["bias"] = random_tensor(vector, source, device)
-        return inputs
+        return {**found, "bias": workload.spec("cols")} if self.centred else found
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        exact = [tensor.double() for tensor in inputs.values()]
-        return {"out": self._torch(workload)(*exact)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        # The rounding error of one element may be twice that of the whole output.
-        return Tolerance(relative, 2 * relative)
-
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        vectors = 2 if self.centred else 1
-        moved = (2.0 * rows + vectors) * cols * ELEMENT_BYTES[workload.text("dtype")]
-        return Cost(flops=(7.0 if self.centred else 4.0) * rows * cols, bytes=moved)
+    def flops(self, workload: Workload) -> float:
+        rows, cols = workload.sizes("rows", "cols")
+        return (7.0 if self.centred else 4.0) * rows * cols
 
     def space(self, workload: Workload) -> SearchSpace:
         return norm_space(workload, self.name)
@@ -111,15 +87,7 @@ class LayerNorm(RowKernel):
         grid = step_grid(workload, config)
         return [Launch(held_norm_kernel, grid, (x, weight, bias, out, rows, *strides), held)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        eager = self._torch(workload)
-        names = ("x", "weight", "bias") if self.centred else ("x", "weight")
-        return {
-            "eager": named("out", eager, *names),
-            "compile": named("out", compiled(eager), *names),
-        }
-
-    def _torch(self, workload: Workload) -> Callable[..., torch.Tensor]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         shape, eps = [workload.size("cols")], _eps(workload)
 
         def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -136,7 +104,7 @@ class RmsNorm(LayerNorm):
     name = "rms_norm"
     centred = False
 
-    def _torch(self, workload: Workload) -> Callable[..., torch.Tensor]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         shape, eps = [workload.size("cols")], _eps(workload)
 
         def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

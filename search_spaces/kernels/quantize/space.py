@@ -1,4 +1,4 @@
-"""Spaces and launches of kernels that find the largest magnitude of groups, and quantise by it."""
+"""Spaces and launches of kernels that find the largest magnitude of groups, and quantize by it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Launch, TensorSpec
+from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
-from search_spaces.kernels.launch_limits import (
+from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     MAX_SIZE,
     fits_registers,
@@ -20,7 +20,7 @@ from search_spaces.kernels.launch_limits import (
     pipelines_blocks,
     programs_at_once,
 )
-from search_spaces.kernels.quantise.triton_kernels import (
+from search_spaces.kernels.quantize.triton_kernels import (
     amax_parts_kernel,
     group_kernel,
     merge_parts_kernel,
@@ -28,13 +28,12 @@ from search_spaces.kernels.quantise.triton_kernels import (
     tensor_codes_kernel,
 )
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Which elements share a scale.
 SCALES = ("row", "block128", "tensor")
@@ -82,7 +81,7 @@ def part_specs(workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
     """The magnitudes that the first of two launches leaves to the second."""
     if workload["scales"] != "tensor":
         return {}
-    return {"part": TensorSpec((integer(config, "parts"),), "float32")}
+    return {"part": workload.spec(integer(config, "parts"), dtype="float32")}
 
 
 # -- the space -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.limits import integer
 from search_spaces.kernels.rows import ROW_CONSTRAINTS, stage_parameters, step_parameters
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN201, ANN202
-"""Triton kernels of dynamic quantisation, in float32 whatever the dtype.
+"""Triton kernels of dynamic quantization, in float32 whatever the dtype.
 
 A group is a stretch of LENGTH adjacent elements of a row with one scale: a whole row, or 128
 elements. With m the largest magnitude of a group and L the largest code, the scale is s = m / L and
@@ -177,7 +177,7 @@ def tensor_codes_kernel(
 
 
 @triton.jit
-def dequantise_kernel(
+def dequantize_kernel(
     q_ptr, scale_ptr, out_ptr, pieces, COLS: tl.constexpr, LENGTH: tl.constexpr,
     PIECES: tl.constexpr, EVEN: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip

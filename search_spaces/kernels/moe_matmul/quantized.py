@@ -1,4 +1,4 @@
-"""Quantised operands of the mixture-of-experts products, as vLLM's and SGLang's layers have them.
+"""Quantized operands of the mixture-of-experts products, as vLLM's and SGLang's layers have them.
 
 `fp8_block128`: float8 codes; a scale of each 128 elements of a row of x, and of each 128 x 128 of a
 matrix. `fp8_tensor`: float8 codes; a scale of x, and one of each expert's matrix. `int8_channel`:
@@ -12,19 +12,16 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.kernel import TensorSpec
 from search_spaces.kernels.codes import FLOAT8, random_codes, random_scales
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.moe_matmul.baselines import by_expert
 from search_spaces.kernels.moe_matmul.routing import slot_count
-from search_spaces.kernels.moe_matmul.space import Product, quantisation, slot_product
-from search_spaces.records import Workload
-from search_spaces.tensors import random_tensor
+from search_spaces.kernels.moe_matmul.space import Product, quantization, slot_product
+from search_spaces.records import TensorSpec, Workload
+from search_spaces.tensors import Tensors, random_tensor
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Elements that share a scale, along both dims of a matrix.
 GROUP = 128
@@ -32,20 +29,22 @@ _SCALE_BYTES = 4
 
 
 def operand_specs(workload: Workload) -> dict[str, TensorSpec]:
-    """x, w and the scales of a quantised workload."""
+    """x, w and the scales of a quantized workload."""
     product = slot_product(workload)
-    kind, experts = quantisation(workload), workload.size("experts")
+    kind, experts = quantization(workload), workload.size("experts")
     rows = slot_count(workload) // product.share
     code = "int8" if kind == "int8_channel" else FLOAT8
     specs = {
-        "x": TensorSpec((rows, product.depth), workload.text("dtype") if code == "int8" else code),
-        "w": TensorSpec((experts, product.cols, product.depth), code),
-        "w_scale": TensorSpec((experts, *_scales_of_a_matrix(kind, product)), "float32"),
+        "x": workload.spec(
+            rows, product.depth, dtype=workload.text("dtype") if code == "int8" else code
+        ),
+        "w": workload.spec(experts, product.cols, product.depth, dtype=code),
+        "w_scale": workload.spec(experts, *_scales_of_a_matrix(kind, product), dtype="float32"),
     }
     if kind == "fp8_tensor":
-        specs["x_scale"] = TensorSpec((1,), "float32")
+        specs["x_scale"] = workload.spec(1, dtype="float32")
     elif kind == "fp8_block128":
-        specs["x_scale"] = TensorSpec((rows, ceil_div(product.depth, GROUP)), "float32")
+        specs["x_scale"] = workload.spec(rows, ceil_div(product.depth, GROUP), dtype="float32")
     return specs
 
 
@@ -81,7 +80,7 @@ def scaled_by_expert(
     dtype: of the arithmetic and the result; None: the workload's. The scales of x, then the weights
     of the router, follow those of w where there are any.
     """
-    kind = quantisation(workload)
+    kind = quantization(workload)
 
     def run(
         x: torch.Tensor,

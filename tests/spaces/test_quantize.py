@@ -1,4 +1,4 @@
-"""Quantisation to float8 and int8 by rows, blocks and whole tensors, and back."""
+"""Quantization to float8 and int8 by rows, blocks and whole tensors, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spaces_interpret import interpret, wrong
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE, random_codes
-from search_spaces.kernels.quantise.space import SCALES
+from search_spaces.kernels.quantize.space import SCALES
 from search_spaces.records import Workload
 from search_spaces.registry import load
 from workers.device import offline
@@ -42,7 +42,7 @@ def ways(to: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("scales", SCALES)
 def test_codes_are_those_of_exact_division(scales):
     jobs = [
-        ("quantise", workload(scales, to, dtype, **sizes), {**config, **way})
+        ("quantize", workload(scales, to, dtype, **sizes), {**config, **way})
         for to in LARGEST_CODE
         for dtype, sizes in (("bfloat16", {}), ("float32", {"cols": 512}), ("float16", {"rows": 1}))
         for config in CONFIGS[scales]
@@ -53,7 +53,7 @@ def test_codes_are_those_of_exact_division(scales):
 
 
 def test_small_and_extreme_values_have_codes():
-    kernel, small = load("quantise"), workload("row", dtype="float32", rows=1, cols=8)
+    kernel, small = load("quantize"), workload("row", dtype="float32", rows=1, cols=8)
     x = torch.tensor([[448.0, 0.0, 2**-9, 2**-10, 3 * 2**-10, -0.017, 17.0, -1e-30]])
     got = kernel.reference(small, {"x": x})
     assert got["scale"].item() == 1.0
@@ -71,7 +71,7 @@ def test_codes_become_numbers_again(scales):
             small = Workload.of(rows=9, cols=cols, scales=scales, codes=codes, dtype=dtype)
             lengths = [{}] if scales == "block128" else [{"LENGTH": 256}, {"LENGTH": 1024}]
             jobs += [
-                ("dequantise", small, {"PIECES": 4, "num_warps": 2, **length, **way})
+                ("dequantize", small, {"PIECES": 4, "num_warps": 2, **length, **way})
                 for length in lengths
                 for way in ways(codes)
             ]
@@ -92,14 +92,14 @@ def test_largest_magnitudes_are_exact(scales):
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("to", list(LARGEST_CODE))
 def test_baselines_agree_with_the_reference(scales, to):
-    kernel, small = load("quantise"), workload(scales, to)
+    kernel, small = load("quantize"), workload(scales, to)
     inputs = kernel.make_inputs(small, 1, "cpu")
     expected, got = kernel.reference(small, inputs), kernel.baselines(small)["eager"](inputs)
     for name, spec in kernel.outputs(small).items():
         assert (tuple(got[name].shape), f"{got[name].dtype}") == (spec.shape, f"torch.{spec.dtype}")
         assert torch.equal(got[name].double(), expected[name])
     back = Workload.of(rows=5, cols=701, scales=scales, codes=to, dtype="float32")
-    kernel = load("dequantise")
+    kernel = load("dequantize")
     x = kernel.baselines(back)["eager"](got)["out"]
     assert torch.equal(kernel.reference(back, got)["out"].float(), x)
     # A code is half a step from its number: 1/16 of it for float8, 1/254 of the largest for int8.
@@ -117,7 +117,7 @@ def test_drawn_codes_are_finite():
 
 @pytest.mark.parametrize("scales", SCALES)
 def test_words_are_whole_and_nothing_spills(scales):
-    kernel = load("quantise")
+    kernel = load("quantize")
     large = next(each for each in kernel.workloads() if each["scales"] == scales)
     config = kernel.default_config(large, H200)
     *_, launch = kernel.launches(large, config, meta_tensors(kernel, large, config))
@@ -130,7 +130,7 @@ def test_words_are_whole_and_nothing_spills(scales):
 
 
 def test_targets_without_instructions_convert_by_integers():
-    kernel = load("quantise")
+    kernel = load("quantize")
     large = workload("row", rows=4096, cols=4096)
     for device, way in ((H200, "hardware"), (MI300X, "bits"), (offline("cuda:80"), "bits")):
         bound = kernel.space(large).bind(large, device)
@@ -141,4 +141,4 @@ def test_targets_without_instructions_convert_by_integers():
 def test_too_many_scales_are_refused():
     many = workload("block128", rows=2**31 - 1, cols=256)
     with pytest.raises(WorkloadError, match="there are 4294967294 scales"):
-        load("quantise").check_workload(many)
+        load("quantize").check_workload(many)

@@ -1,4 +1,4 @@
-"""Dynamic quantisation of a matrix, with the scales that it finds.
+"""Dynamic quantization of a matrix, with the scales that it finds.
 
 Memory-bound: the least traffic is one read of the matrix and one write of its codes.
 """
@@ -6,15 +6,13 @@ Memory-bound: the least traffic is one read of the matrix and one write of its c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_SIZE
-from search_spaces.kernels.quantise.space import (
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.quantize.space import (
     SCALES,
     check_elements,
     convert_parameter,
@@ -26,19 +24,16 @@ from search_spaces.kernels.quantise.space import (
     scale_shape,
     tensor_launches,
 )
-from search_spaces.kernels.quantise.torch_groups import largest_magnitudes, spread
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.quantize.torch_groups import largest_magnitudes, spread
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.shape_tensor import as_bytes
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named, random_tensor
+from search_spaces.tensors import Tensors
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Tensors
-
 _LEAST_AMAX = 1e-12
-_SCALE_BYTES = 4
 #: Magnitude, maximum, quotient with its correction, and rounding of one element.
 _FLOPS = 7.0
 #: A quotient near a tie between two codes may be rounded to either: in a group of bfloat16 up to
@@ -49,7 +44,7 @@ _FLOPS = 7.0
 _TOLERANCES = {FLOAT8: Tolerance(1e-2, 1 / 8), "int8": Tolerance(5e-3, 1.0)}
 
 
-class Quantise(Kernel):
+class Quantize(Kernel):
     """Codes q and scales of x[rows, cols]; dims rows, cols, scales, to and dtype.
 
     scales: the elements that share one, `row`, `block128` (128 adjacent ones of a row) or `tensor`
@@ -58,28 +53,28 @@ class Quantise(Kernel):
     quotient of element and scale, to nearest.
     """
 
-    name = "quantise"
+    name = "quantize"
+    dims = Dims(rows=int, cols=int, scales=SCALES, to=tuple(LARGEST_CODE), dtype=DTYPES)
+    output = ("q", "scale")
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(4096, 4096, "row", FLOAT8, "bfloat16"),  # Llama-3 8B
-            _workload(4096, 14336, "row", FLOAT8, "bfloat16"),  # Llama-3 8B, gated
-            _workload(16, 28672, "row", FLOAT8, "float16"),  # Llama-3 70B, gated, decoding
-            _workload(8192, 8192, "tensor", FLOAT8, "bfloat16"),  # Llama-3 70B
-            _workload(8192, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3
-            _workload(4096, 18432, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, gated
-            _workload(64, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, decoding
-            _workload(4096, 5120, "row", "int8", "bfloat16"),  # Qwen3 32B
-            _workload(151936, 4096, "row", "int8", "bfloat16"),  # vocabulary of Qwen3 8B
-            _workload(14336, 4096, "tensor", "int8", "float32"),  # a weight of Llama-3 8B
-            _workload(4096, 2048, "block128", "int8", "float16"),  # an expert of DeepSeek-V3
-            _workload(999, 1003, "row", FLOAT8, "float32"),
-        ]
+        return self.dims.workloads(
+            (4096, 4096, "row", FLOAT8, "bfloat16"),  # Llama-3 8B
+            (4096, 14336, "row", FLOAT8, "bfloat16"),  # Llama-3 8B, gated
+            (16, 28672, "row", FLOAT8, "float16"),  # Llama-3 70B, gated, decoding
+            (8192, 8192, "tensor", FLOAT8, "bfloat16"),  # Llama-3 70B
+            (8192, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3
+            (4096, 18432, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, gated
+            (64, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, decoding
+            (4096, 5120, "row", "int8", "bfloat16"),  # Qwen3 32B
+            (151936, 4096, "row", "int8", "bfloat16"),  # vocabulary of Qwen3 8B
+            (14336, 4096, "tensor", "int8", "float32"),  # a weight of Llama-3 8B
+            (4096, 2048, "block128", "int8", "float16"),  # an expert of DeepSeek-V3
+            (999, 1003, "row", FLOAT8, "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        choices = {"scales": SCALES, "to": tuple(LARGEST_CODE)}
-        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, choices=choices)
+        super().check_workload(workload)
         check_elements(self.name, workload)
 
     def small_workload(self, workload: Workload) -> Workload:
@@ -87,33 +82,30 @@ class Quantise(Kernel):
         cols = {"row": 2501, "block128": 333, "tensor": 509}[workload.text("scales")]
         return workload.with_dims(rows=13 if cols < 1000 else 5, cols=cols)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
-        return {"x": random_tensor(spec, generator(seed, device), device)}
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        spec = workload.spec("rows", "cols")
+        return {"x": spec}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
         return {
-            "q": TensorSpec(shape, workload.text("to")),
-            "scale": TensorSpec(scale_shape(workload), "float32"),
+            "q": workload.spec("rows", "cols", dtype=workload.text("to")),
+            "scale": workload.spec(*scale_shape(workload), dtype="float32"),
         }
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         return part_specs(workload, config)
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        q, scale = _quantised(inputs["x"].double(), workload)
+        q, scale = _quantized(inputs["x"].double(), workload)
         return {"q": q.double(), "scale": scale.double()}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         """One step for each code; a few codes in a hundred may be off by it."""
         return _TOLERANCES[workload.text("to")]
 
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        scales = prod(scale_shape(workload)) * _SCALE_BYTES
-        moved = elements * (ELEMENT_BYTES[workload.text("dtype")] + 1) + scales
-        return Cost(flops=_FLOPS * elements, bytes=float(moved))
+        return _FLOPS * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         ways = convert_parameter(workload, "to")
@@ -131,22 +123,14 @@ class Quantise(Kernel):
             return tensor_launches(workload, config, tensors, codes, largest)
         return group_launches(workload, config, tensors["x"], codes, tensors["scale"], largest)
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return _quantised(x, workload)
+            return _quantized(x, workload)
 
-        outputs = ("q", "scale")
-        return {
-            "eager": named(outputs, eager, "x"),
-            "compile": named(outputs, compiled(eager), "x"),
-        }
+        return eager
 
 
-def _workload(rows: int, cols: int, scales: str, to: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, scales=scales, to=to, dtype=dtype)
-
-
-def _quantised(x: torch.Tensor, workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+def _quantized(x: torch.Tensor, workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales by plain torch; the quotients are rounded to float32 first."""
     import torch
 

@@ -6,22 +6,15 @@ Memory-bound: the least traffic is one read of the codes and one write of the nu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE, random_codes, random_scales
-from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    MAX_SIZE,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
-)
-from search_spaces.kernels.quantise.space import (
+from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
+from search_spaces.kernels.quantize.space import (
     CONVERSIONS,
     GROUP,
     SCALES,
@@ -30,55 +23,50 @@ from search_spaces.kernels.quantise.space import (
     default_conversion,
     scale_shape,
 )
-from search_spaces.kernels.quantise.torch_groups import spread
-from search_spaces.kernels.quantise.triton_kernels import dequantise_kernel
+from search_spaces.kernels.quantize.torch_groups import spread
+from search_spaces.kernels.quantize.triton_kernels import dequantize_kernel
 from search_spaces.params import Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.shape_tensor import as_bytes
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, generator, named
+from search_spaces.tensors import Tensors, generator
 
 if TYPE_CHECKING:
     import torch
-
-    from search_spaces.kernel import Tensors
 
 #: Elements of the smallest and the largest piece of a row with one scale.
 _SHORTEST, _LONGEST = 256, 8192
 _MOST_PIECES = 64
 #: Elements that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 4
-_SCALE_BYTES = 4
 
 
-class Dequantise(Kernel):
+class Dequantize(Kernel):
     """out = q * scale of codes q[rows, cols]; dims rows, cols, scales, codes and dtype.
 
     scales: the elements that share one, `row`, `block128` (128 adjacent ones of a row) or `tensor`.
     codes: float8_e4m3fn or int8, the dtype of q; dtype: of the output.
     """
 
-    name = "dequantise"
+    name = "dequantize"
+    dims = Dims(rows=int, cols=int, scales=SCALES, codes=tuple(LARGEST_CODE), dtype=DTYPES)
+    small = {"rows": 7, "cols": 333}
+    elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
-        return [
-            _workload(14336, 4096, "row", FLOAT8, "bfloat16"),  # a weight of Llama-3 8B
-            _workload(8192, 8192, "tensor", FLOAT8, "bfloat16"),  # Llama-3 70B
-            _workload(7168, 18432, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3
-            _workload(64, 7168, "block128", FLOAT8, "float32"),  # DeepSeek-V3, decoding
-            _workload(4096, 5120, "row", "int8", "bfloat16"),  # Qwen3 32B
-            _workload(16, 28672, "row", "int8", "float16"),  # Llama-3 70B, gated, decoding
-            _workload(999, 1003, "tensor", "int8", "float32"),
-        ]
+        return self.dims.workloads(
+            (14336, 4096, "row", FLOAT8, "bfloat16"),  # a weight of Llama-3 8B
+            (8192, 8192, "tensor", FLOAT8, "bfloat16"),  # Llama-3 70B
+            (7168, 18432, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3
+            (64, 7168, "block128", FLOAT8, "float32"),  # DeepSeek-V3, decoding
+            (4096, 5120, "row", "int8", "bfloat16"),  # Qwen3 32B
+            (16, 28672, "row", "int8", "float16"),  # Llama-3 70B, gated, decoding
+            (999, 1003, "tensor", "int8", "float32"),
+        )
 
     def check_workload(self, workload: Workload) -> None:
-        choices = {"scales": SCALES, "codes": tuple(LARGEST_CODE)}
-        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
-        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, choices=choices)
+        super().check_workload(workload)
         check_elements(self.name, workload)
-
-    def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(rows=7, cols=333)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         codes, source = workload.text("codes"), generator(seed, device)
@@ -87,23 +75,15 @@ class Dequantise(Kernel):
         return {"q": q, "scale": random_scales(scale_shape(workload), codes, source, device)}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        shape = (workload.size("rows"), workload.size("cols"))
-        return {"out": TensorSpec(shape, workload.text("dtype"))}
+        return {"out": workload.spec("rows", "cols")}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         q, scale = inputs["q"].double(), inputs["scale"].double()
         return {"out": q * spread(scale, q.shape, workload.text("scales"))}
 
-    def tolerance(self, workload: Workload) -> Tolerance:
-        relative = ROUNDING[workload.text("dtype")]
-        return Tolerance(relative, relative)
-
-    def cost(self, workload: Workload) -> Cost:
+    def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        moved = elements * (1 + ELEMENT_BYTES[workload.text("dtype")])
-        return Cost(
-            flops=float(elements), bytes=float(moved + prod(scale_shape(workload)) * _SCALE_BYTES)
-        )
+        return float(elements)
 
     def space(self, workload: Workload) -> SearchSpace:
         parameters: list[Parameter] = [
@@ -142,9 +122,9 @@ class Dequantise(Kernel):
             "num_warps": config["num_warps"],
         }
         arguments = (codes, tensors["scale"], tensors["out"], pieces)
-        return [Launch(dequantise_kernel, (ceil_div(pieces, each),), arguments, constants)]
+        return [Launch(dequantize_kernel, (ceil_div(pieces, each),), arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+    def eager(self, workload: Workload) -> Callable[..., Any]:
         def eager(q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
             import torch
 
@@ -152,14 +132,7 @@ class Dequantise(Kernel):
             dtype: torch.dtype = getattr(torch, workload.text("dtype"))
             return values.to(dtype)
 
-        return {
-            "eager": named("out", eager, "q", "scale"),
-            "compile": named("out", compiled(eager), "q", "scale"),
-        }
-
-
-def _workload(rows: int, cols: int, scales: str, codes: str, dtype: str) -> Workload:
-    return Workload.of(rows=rows, cols=cols, scales=scales, codes=codes, dtype=dtype)
+        return eager
 
 
 def _fewest_pieces(workload: Workload) -> int:

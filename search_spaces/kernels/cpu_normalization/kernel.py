@@ -9,26 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from search_spaces.kernel import Cost, TensorSpec, Tolerance
-from search_spaces.kernels.cpu_forms import (
-    ATEN,
-    CpuRows,
-    element_bytes,
-    folded_sum,
-    form_space,
-    rounding,
-)
-from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.rows import workloads
+from search_spaces.kernels.cpu_forms import ATEN, CpuRows, folded_sum, form_space
+from search_spaces.kernels.limits import integer
 from search_spaces.params import PowerOfTwo
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import generator, random_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernels.cpu_forms import Form, Tensors
+    from search_spaces.kernels.cpu_forms import Form
 
 _EPS = 1e-5
 
@@ -56,12 +46,13 @@ class CpuLayerNorm(CpuRows):
     """
 
     name = "cpu_layer_norm"
+    elementwise = 2
     arguments: ClassVar[tuple[str, ...]] = ("x", "weight", "bias")
     _formulas: ClassVar[tuple[str, ...]] = ("two_pass", "one_pass")
     _flops: ClassVar[float] = 7.0
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (128, 768, "float32"),  # BERT-base: 128 tokens
             (1500, 1280, "float32"),  # Whisper large-v3: the encoder
             (1024, 1024, "bfloat16"),  # GPT-2 medium
@@ -71,31 +62,18 @@ class CpuLayerNorm(CpuRows):
             (333, 1001, "bfloat16"),
         )
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        dtype, source = workload.text("dtype"), generator(seed, device)
-        vector = TensorSpec((cols,), dtype)
-        made = {
+    def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        found = {
             # Not centred at zero, so that a variant without the subtraction of the mean fails.
-            "x": random_tensor(TensorSpec((rows, cols), dtype), source, device, scale=2.0).add_(1),
-            "weight": random_tensor(vector, source, device, scale=0.25).add_(1),
-            "bias": random_tensor(vector, source, device),
+            "x": workload.spec("rows", "cols", mean=1.0, scale=2.0),
+            "weight": workload.spec("cols", mean=1.0, scale=0.25),
+            "bias": workload.spec("cols"),
         }
-        return {name: made[name] for name in self.arguments}
+        return {name: found[name] for name in self.arguments}
 
-    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        exact = [inputs[name].double() for name in self.arguments]
-        return {"out": self.eager(workload)(*exact)}
-
-    def tolerance(self, workload: Workload) -> Tolerance:
-        # The rounding error of one element may be twice that of the whole output.
-        return Tolerance(rounding(workload), 2 * rounding(workload))
-
-    def cost(self, workload: Workload) -> Cost:
-        rows, cols = workload.size("rows"), workload.size("cols")
-        vectors = len(self.arguments) - 1
-        moved = (2.0 * rows + vectors) * cols * element_bytes(workload.text("dtype"))
-        return Cost(flops=self._flops * rows * cols, bytes=moved)
+    def flops(self, workload: Workload) -> float:
+        rows, cols = workload.sizes("rows", "cols")
+        return self._flops * rows * cols
 
     def space(self, workload: Workload) -> SearchSpace:
         fold = PowerOfTwo("fold", 1, 4, when={"form": self._formulas})
@@ -128,7 +106,7 @@ class CpuRmsNorm(CpuLayerNorm):
     _flops = 4.0
 
     def workloads(self) -> Sequence[Workload]:
-        return workloads(
+        return self.dims.workloads(
             (16, 4096, "bfloat16"),  # Llama-3 8B: decoding 16 requests
             (512, 4096, "bfloat16"),  # Llama-3 8B: 512 tokens
             (128, 8192, "float32"),  # Llama-3 70B: 128 tokens

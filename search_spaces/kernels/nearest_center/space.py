@@ -1,12 +1,12 @@
-"""The space of the nearest centre: tiles, precision of the products, ranges of centres."""
+"""The space of the nearest center: tiles, precision of the products, ranges of centers."""
 
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
-from search_spaces.declaration.dimensions import tolerance_of
+from search_spaces.dims import tolerance_of
 from search_spaces.kernels.features import tile_features
-from search_spaces.kernels.launch_limits import fits_shared, integer, programs_at_once
+from search_spaces.kernels.limits import fits_shared, integer, programs_at_once
 from search_spaces.kernels.pairwise import (
     TILE_CONSTRAINTS,
     default_point,
@@ -19,14 +19,14 @@ from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
 
-_MOST_SPLITS, _LEAST_CENTRES = 16, 128
-#: Rows, and programs for each multiprocessor, beyond which centres are not split.
+_MOST_SPLITS, _LEAST_CENTERS = 16, 128
+#: Rows, and programs for each multiprocessor, beyond which centers are not split.
 _FEW_ROWS, _ENOUGH = 2**17, 4
 #: Relative error of a distance whose products are TF32, for inputs as `make_inputs` draws them.
 _TF32_ERROR = 5e-3
-#: Configs without tuning, the first feasible one: points, centres and coordinates of a tile, warps
-#: and stages. A tile of points stays on chip while the centres pass by, where BLOCK_K holds all
-#: their coordinates; with more, steps of 64 leave room for centres that are loaded ahead.
+#: Configs without tuning, the first feasible one: points, centers and coordinates of a tile, warps
+#: and stages. A tile of points stays on chip while the centers pass by, where BLOCK_K holds all
+#: their coordinates; with more, steps of 64 leave room for centers that are loaded ahead.
 _WHOLE = ((128, 128, 128, 4, 2), (128, 64, 128, 4, 2))
 _PARTS = ((128, 128, 64, 4, 2), (128, 64, 64, 4, 2))
 _WHOLE_FLOAT32 = ((128, 64, 128, 4, 3), (128, 64, 128, 4, 2))
@@ -36,36 +36,36 @@ _LONGEST_WHOLE = 128
 
 
 def _usual(workload: Workload) -> list[dict[str, Value]]:
-    """float32 finds the nearest centre by TF32 products, and computes its distance again."""
+    """float32 finds the nearest center by TF32 products, and computes its distance again."""
     whole, single = workload.size("dim") <= _LONGEST_WHOLE, workload["dtype"] == "float32"
     wholes, parts = (_WHOLE_FLOAT32, _PARTS_FLOAT32) if single else (_WHOLE, _PARTS)
     tiles = wholes if whole else parts
     found: list[dict[str, Value]] = [
-        {"BLOCK_M": rows, "BLOCK_N": centres, "BLOCK_K": block, "num_warps": warps}
+        {"BLOCK_M": rows, "BLOCK_N": centers, "BLOCK_K": block, "num_warps": warps}
         | {"num_stages": stages, "norms": "launch", "minimum": "places", "recompute": single}
-        for rows, centres, block, warps, stages in (*tiles, *_SMALLEST)
+        for rows, centers, block, warps, stages in (*tiles, *_SMALLEST)
     ]
     return found
 
 
 def nearest_space(workload: Workload) -> SearchSpace:
-    """Points [BLOCK_M, BLOCK_K] meet centres [BLOCK_N, BLOCK_K]; few points split the centres."""
-    rows, centres = workload.size("rows"), workload.size("centres")
+    """Points [BLOCK_M, BLOCK_K] meet centers [BLOCK_N, BLOCK_K]; few points split the centers."""
+    rows, centers = workload.sizes("rows", "centers")
     single = workload["dtype"] == "float32"
     deepest = 128 if single else 256
-    parameters = tile_parameters(workload, rows, centres, deepest=deepest)
+    parameters = tile_parameters(workload, rows, centers, deepest=deepest)
     parameters.append(Integer("num_stages", 1, 4))
     parameters.append(Choice("minimum", ("pairs", "places")))
     if single:
         parameters.append(Boolean("recompute"))
-    splits = min(_MOST_SPLITS, next_power_of_two(centres // _LEAST_CENTRES))
+    splits = min(_MOST_SPLITS, next_power_of_two(centers // _LEAST_CENTERS))
     if splits > 1 and rows <= _FEW_ROWS:
         parameters.append(PowerOfTwo("splits", 1, splits))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="nearest_centre", features=features)
+    return SearchSpace(parameters, CONSTRAINTS, kernel="nearest_center", features=features)
 
 
 def default_nearest(workload: Workload, device: Device) -> Config:
-    """A usual tile; few points split the centres until every multiprocessor has a program."""
+    """A usual tile; few points split the centers until every multiprocessor has a program."""
     bound = nearest_space(workload).bind(workload, device)
     precisions = ("tf32", "ieee") if workload["dtype"] == "float32" else ()
     config = default_point(bound, _usual(workload), precisions)
@@ -93,7 +93,7 @@ def _programs(config: Config, workload: Workload) -> int:
 
 
 def _shared_bytes(config: Config, workload: Workload) -> int:
-    """All stages of the centres and of the points, which stay where BLOCK_K holds them whole."""
+    """All stages of the centers and of the points, which stay where BLOCK_K holds them whole."""
     stages, rows = integer(config, "num_stages"), integer(config, "BLOCK_M")
     held = rows if steps(config, workload) == 1 else rows * stages
     return tile_bytes(config, workload, held + integer(config, "BLOCK_N") * stages)
@@ -106,14 +106,14 @@ def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
 def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
     loads = steps(config, workload)
     if loads == 1:
-        blocks = ceil_div(workload.size("centres"), integer(config, "BLOCK_N"))
+        blocks = ceil_div(workload.size("centers"), integer(config, "BLOCK_N"))
         loads = ceil_div(blocks, integer(config, "splits"))
     return integer(config, "num_stages") <= loads
 
 
-def _splits_have_centres(config: Config, workload: Workload, device: Device) -> bool:
+def _splits_have_centers(config: Config, workload: Workload, device: Device) -> bool:
     splits = integer(config, "splits")
-    blocks = ceil_div(workload.size("centres"), integer(config, "BLOCK_N"))
+    blocks = ceil_div(workload.size("centers"), integer(config, "BLOCK_N"))
     return splits == 1 or (splits - 1) * ceil_div(blocks, splits) < blocks
 
 
@@ -132,7 +132,7 @@ CONSTRAINTS = (
     *TILE_CONSTRAINTS,
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
-    Constraint("splits", _splits_have_centres, "some splits would have no centre"),
+    Constraint("splits", _splits_have_centers, "some splits would have no center"),
     Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
     Constraint(
         "distance", _distance_is_precise, "a distance from TF32 products is outside the tolerance"

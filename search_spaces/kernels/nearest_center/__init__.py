@@ -1,0 +1,3 @@
+"""The nearest of some centers to every point."""
+
+KERNELS = {"nearest_center": "kernel:NearestCenter"}

@@ -1,3 +1,0 @@
-"""The nearest of some centres to every point."""
-
-KERNELS = {"nearest_centre": "kernel:NearestCentre"}
