@@ -66,11 +66,10 @@ class AppliedKernel:
         return plan.launch(self.parts, args, kwargs, grid)
 
     def first_launch(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
-        """Launch arguments of another form than the latest, or for the first time."""
+        """Launch arguments for the first time, or of another form than the latest."""
         current = self.current
         try:
-            make = current.memo_of(args, kwargs, grid)
-            memo = make(args, kwargs, grid)
+            memo = current.memos.maker(args, kwargs, grid)(args, kwargs, grid)
             plan = current.ready.get(memo, _UNSEEN)
             is_known = plan is not _UNSEEN
             if not is_known:
@@ -79,7 +78,6 @@ class AppliedKernel:
             self._say("workload", f"its arguments make no key ({error!r})")
             self.misses += 1
             return self._own(grid)(*args, **kwargs)
-        current.memo[callable(grid)] = make
         if len(current.ready) >= MAX_CACHED:
             current.ready.clear()
         result, works = self._try(plan, is_known, args, kwargs, grid)
@@ -138,19 +136,20 @@ def _launching(plain: type) -> type:
 def _launcher(kernel: Any, grid: Any) -> Callable[..., Any]:
     """What `kernel[grid]` is. This adds to every launch, so it is written for speed."""
     state: AppliedKernel = kernel._tuner_applied
-    run, tuner, shaped = state.launched.run, state.tuner, callable(grid)
+    is_function = callable(grid)
 
     def launch(*args: Any, **kwargs: Any) -> Any:
         current = state.current
         try:
-            plan = current.ready[current.memo[shaped](args, kwargs, grid)]
+            plan = current.ready[current.memos.latest[is_function](args, kwargs, grid)]
         except (LookupError, AttributeError, TypeError):
             return state.first_launch(args, kwargs, grid)
         if plan is None or not plan.plain:
             return state.launch_plan(plan, args, kwargs, grid)
         state.hits += 1
-        if tuner is not None:
-            tuner.best_config = plan.best
-        return run(*args, grid=grid, warmup=False, **{**kwargs, **plan.config})
+        if state.tuner is not None:
+            state.tuner.best_config = plan.best
+        kwargs |= plan.config
+        return state.launched.run(*args, grid=grid, warmup=False, **kwargs)
 
     return launch

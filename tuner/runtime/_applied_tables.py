@@ -11,23 +11,18 @@ from typing import Any
 
 from ._applied_plan import AppliedPlan, applied_plan
 from ._arguments import Arguments
-from ._call_key import call_key, is_call_key, is_of_launch
+from ._call_key import call_key, describe, is_call_key, is_of_launch
 from ._decorators import Decorated
-from ._device import current_device, several_models
+from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Hit
-from ._launch_memo import MakeMemo, Memos
+from ._memo import ABSENT, Memos
 from ._source import accepted_hashes
 from ._table import Table, miss_text
 from ._table_files import is_for_device, staleness
 from ._text import printable
 
 _OTHER_DEVICE = "is for"
-_ABSENT = object()
-
-
-def _no_memo(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> tuple[Any, ...]:
-    raise LookupError
 
 
 class AppliedTables:
@@ -44,38 +39,33 @@ class AppliedTables:
         self.unused: list[tuple[Table, str]] = []
         #: Plans by memo; None where the library's own launch is to be made.
         self.ready: dict[Any, AppliedPlan | None] = {}
-        #: Make the memos of launches of the latest form: for a tuple as grid, and for a function.
-        self.memo: list[MakeMemo] = [_no_memo, _no_memo]
         self._parts = parts
         self._say = say
         self._usable: dict[DeviceFacts | None, tuple[Table, ...]] = {}
         self._arguments = _arguments(parts)
-        self._memos = self._make_memos()
+        self.memos = self._make_memos()
 
     def _make_memos(self) -> Memos:
         dims = {dim for table in self.tables for names in table.dims for dim in names}
-        wanted = dims.union(self._arguments.keys)
-        if self._parts.computed & dims or self._arguments.dims or self._arguments.key_map:
-            wanted.update(self._parts.names)  # What computes a dim may read any argument.
+        own = self._arguments
+        wanted = dims.union(own.keys)
+        computed = bool(self._parts.computed & dims or own.dims or own.key_map)
         captured = any(_is_captured(table) for table in self.tables)
-        if captured:
-            wanted.update(self._parts.names)  # Those that a key omits must have their defaults.
+        if computed or captured:
+            # What computes a dim may read any argument; those that a key omits have their defaults.
+            wanted.update(self._parts.names)
         entries = [entry for table in self.tables for entry in table.entries]
         tuned = {name for entry in entries for name in entry.config}
         return Memos(
             self._parts.names,
+            own.defaults,
             # Whether the caller's own constants may be replaced depends on their values.
             wanted.difference(tuned) if self._parts.tuner is not None else wanted.union(tuned),
-            captured=captured,
+            describe,
             typed=any(table.distinguishes_booleans for table in self.tables),
+            captured=captured,
+            shaped=computed,
         )
-
-    def memo_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> MakeMemo:
-        """What makes the memos of launches like this one."""
-        make = self._memos.of(args, kwargs, grid)
-        if not several_models():
-            return make
-        return lambda a, k, g: (*make(a, k, g), current_device())
 
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> AppliedPlan | None:
         """The launch of a config of the tables; None with a reason said where there is none."""
@@ -131,8 +121,8 @@ class AppliedTables:
 
     def _is_set(self, name: str, named: Mapping[str, Any]) -> bool:
         """Whether an argument that a key leaves out has another value than its default."""
-        default, value = self._arguments.defaults.get(name, _ABSENT), named[name]
-        return value is not default and (default is _ABSENT or value != default)
+        default, value = self._arguments.defaults.get(name, ABSENT), named[name]
+        return value is not default and (default is ABSENT or value != default)
 
     def _compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What the heuristics compute that run before a config is known."""

@@ -1,4 +1,4 @@
-"""Map the arguments of a launch to a workload, and to a cache key (a memo) of that workload."""
+"""Map the arguments of a launch to a workload, and to the memo of that workload."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ._entry import Hit
+from ._call_key import dtype_text, plain
+from ._entry import Hit, key_of
+from ._memo import ABSENT, Memos
 from ._table import Table, find_in, miss_text
 from ._text import printable
 
 KeyMap: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 #: The source of a dim: the name of an argument, or a function of all arguments by name.
 Dims: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
-
-Picker: TypeAlias = Callable[[tuple[Any, ...]], Any]
-
-#: Forms of call (number of positional arguments, names of keywords) that are cached per kernel.
-MAX_FORMS = 64
-#: The value of an argument that is neither passed nor has a default.
-_ABSENT = object()
 
 
 class Arguments:
@@ -50,128 +45,41 @@ class Arguments:
         #: The default values of parameters, by name.
         self.defaults = _defaults(base)
         self._computed = key_map is not None or any(map(callable, self.dims.values()))
-        #: Whether memos contain the types of all arguments.
-        self._typed = False
         named = [source for source in self.dims.values() if isinstance(source, str)]
-        self._used = [name for name in self.names if name in (*self.keys, *named)]
-        self._fallbacks = tuple(self.defaults.get(name, _ABSENT) for name in self.names)
-        self._forms: dict[tuple[Any, ...], Picker] = {}
-        #: Positions of parameters that held a tensor in each launch so far, or in some of them.
-        self._tensors: set[int] = set()
-        self._optional: set[int] = set()
-        #: Counts the changes of what a memo consists of.
-        self._revision = 0
-        #: Takes from all positional arguments the values, types and dtypes that a workload depends
-        #: on.
-        self.pick: Picker
-        #: Number of positional arguments that `pick` needs.
-        self.reach: int
-        self._prepare()
+        #: What in a launch is part of its memo.
+        self.memos = Memos(self.names, self.defaults, (*self.keys, *named), plain)
 
     # -- memos: cache keys of launches ---------------------------------------------------------
     def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Everything that determines the workload of a launch, as a cache key.
 
-        A memo of length one is `(pick(args),)`, which a launch computes inline. Raises the errors
-        of the functions in dims or key_map.
+        A memo of length one is what `memos` makes, which a launch computes inline. Raises the
+        errors of the functions in dims or key_map.
         """
-        full = self._bind(args, kwargs)
-        self._classify(full)
-        memo: tuple[Any, ...] = (self.pick(full),)
-        self._form(args, kwargs)
-        if self._typed:
-            memo = (*memo, *map(type, full))
-        if self._computed:
-            memo = (*memo, *self._values(self._name(full, kwargs)).items())
-        return memo
+        memo = (self.memos.maker(args, kwargs)(args, kwargs, None),)
+        if not self._computed:
+            return memo
+        return (*memo, *key_of(self._values(self.name_arguments(args, kwargs))))
 
     def learn(self, table: Table) -> bool:
         """Add the arguments that a table's dims name to the memos; True if memos have changed."""
         dims = {name for names in table.dims for name in names} - self.dims.keys()
-        named = () if self.key_map else dims.intersection(self.names).difference(self._used)
-        typed = self._typed or table.distinguishes_booleans
-        if not named and typed == self._typed:
-            return False
-        self._typed = typed
-        self._used = [name for name in self.names if name in (*self._used, *named)]
-        self._prepare()
-        return True
-
-    def pick_full(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """`pick` for a launch that passes keywords or relies on defaults.
-
-        Raises LookupError for a form of call that `memo` has not cached.
-        """
-        pick = self._forms[(len(args), *kwargs)]
-        return pick((*args, *kwargs.values(), *self._fallbacks))  # type: ignore[no-any-return]
-
-    def _form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Cache how `pick` finds its values in a form of call."""
-        form = (len(args), *kwargs)
-        if form in self._forms or len(self._forms) >= MAX_FORMS:
-            return
-        after = [*kwargs, *self.names]
-        places = [
-            at if at < len(args) else len(args) + after.index(name)
-            for at, name in enumerate(self.names)
-        ]
-        self._forms[form] = self._picker(places)
-
-    def _classify(self, full: tuple[Any, ...]) -> None:
-        """Learn which parameters hold tensors; one that is None may hold one later."""
-        held = {at for at, value in enumerate(full) if hasattr(value, "dtype")}
-        empty = {at for at, value in enumerate(full) if value is None}
-        optional = self._optional | empty | (self._tensors ^ held if self._tensors else set())
-        tensors = (self._tensors | held) - optional
-        if (tensors, optional) != (self._tensors, self._optional):
-            self._tensors, self._optional = tensors, optional
-            self._prepare()
-
-    def _prepare(self) -> None:
-        self._revision += 1
-        self._forms.clear()
-        self.pick = self._picker(range(len(self.names)))
-        used = (self.names.index(name) for name in self._used)
-        self.reach = 1 + max([*used, *self._tensors, *self._optional], default=-1)
-
-    def _picker(self, places: Sequence[int]) -> Picker:
-        """Takes what a memo consists of; places: where the value of each parameter is."""
-        parts = [f"{self._revision}", *(f"v[{places[self.names.index(n)]}]" for n in self._used)]
-        for at in range(len(self.names)):
-            if at in self._tensors:
-                parts.append(f"v[{places[at]}].dtype")
-            elif at in self._optional:
-                parts.append(f"getattr(v[{places[at]}], 'dtype', None)")
-            elif at < min(self._tensors, default=0):
-                # If an earlier argument becomes a tensor, the dim `dtype` is taken from it.
-                parts.append(f"v[{places[at]}].__class__")
-        source = f"lambda v: ({', '.join(parts)},)"
-        return eval(source)  # type: ignore[no-any-return]  # made of positions alone
-
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of all parameters in their order."""
-        given, defaults = len(args), self.defaults
-        if given >= len(self.names):
-            return args[: len(self.names)]
-        return args + tuple(
-            kwargs[name] if name in kwargs else defaults.get(name, _ABSENT)
-            for name in self.names[given:]
-        )
+        return self.memos.want(() if self.key_map else dims, table.distinguishes_booleans)
 
     def _name(self, full: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         bound = zip(self.names, full, strict=True)
-        return {**{name: value for name, value in bound if value is not _ABSENT}, **kwargs}
+        return {**{name: value for name, value in bound if value is not ABSENT}, **kwargs}
 
     def _values(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """The dims that key_map, or the functions in dims, compute from the arguments."""
         if self.key_map is not None:
-            return {name: _plain(value) for name, value in self.key_map(named).items()}
-        return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
+            return {name: plain(value) for name, value in self.key_map(named).items()}
+        return {dim: plain(source(named)) for dim, source in self.dims.items() if callable(source)}
 
     # -- workloads -----------------------------------------------------------------------------
     def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments of a launch by name, with defaults."""
-        return self._name(self._bind(args, kwargs), kwargs)
+        return self._name(self.memos.bind(args, kwargs), kwargs)
 
     def obstacle(self, key: Mapping[str, Any], computed: Collection[str] = ()) -> str:
         """Why no launch can have the workload `key`; empty text where one can.
@@ -195,10 +103,10 @@ class Arguments:
         self, table: Table, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Hit | None, str]:
         """A table's hit for a launch; or None with the reason as one clause."""
-        full = self._bind(args, kwargs)
+        full = self.memos.bind(args, kwargs)
         named = TrackedArguments(self._name(full, kwargs))
         tensor = next((value for value in full if hasattr(value, "dtype")), None)
-        dtype = None if tensor is None else _text(tensor.dtype)
+        dtype = None if tensor is None else dtype_text(tensor.dtype)
         reasons = []
         for dims in table.dims or ((*self.keys, "dtype"),):
             if self.key_map is not None:
@@ -222,7 +130,7 @@ class Arguments:
         if hit.entry is None:
             return ""
         held = {
-            name: _text(value.dtype)
+            name: dtype_text(value.dtype)
             for name, value in zip(self.names, full, strict=True)
             if hasattr(value, "dtype")
         }
@@ -255,9 +163,9 @@ class Arguments:
         for dim in sorted(dims, key="dtype".__eq__):
             source = self.dims.get(dim, dim)
             if callable(source):
-                key[dim] = _plain(source(named))
+                key[dim] = plain(source(named))
             elif source in named:
-                key[dim] = _plain(named[source])
+                key[dim] = plain(named[source])
             elif dim == "dtype" and dtype is not None:
                 key[dim] = dtype
             else:
@@ -305,22 +213,3 @@ def _defaults(base: Callable[..., Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {}
     return {item.name: item.default for item in parameters if item.default is not item.empty}
-
-
-def _plain(value: Any) -> Any:
-    """An argument in the form of a table: dtypes as text, constants as their value."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    kind = type(value)
-    if kind.__name__ == "constexpr":
-        return _plain(value.value)
-    if kind.__name__ == "dtype":
-        return _text(value)
-    if kind.__module__ == "numpy" and hasattr(value, "item") and value.shape == ():
-        return value.item()
-    return value
-
-
-def _text(dtype: Any) -> str:
-    """`float16` of `torch.float16`."""
-    return str(dtype).rpartition(".")[2]

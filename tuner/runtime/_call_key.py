@@ -93,19 +93,30 @@ def describe(value: Any) -> Value:
         sizes = "/".join(_sizes(getattr(value, part)) for part in ("shape", "strides"))
         return f"descriptor({describe(value.base)},{sizes})"
     if is_tensor(value):
-        return f"{str(value.dtype).rpartition('.')[2]}[{_sizes(value.shape)}]"
+        return f"{dtype_text(value.dtype)}[{_sizes(value.shape)}]"
     if isinstance(value, Sequence):
         return f"({','.join(str(describe(part)) for part in value)})"
-    kind = type(value)
-    if kind.__name__ == "constexpr":
-        return describe(value.value)
-    if kind.__name__ == "dtype":
-        return str(value).rpartition(".")[2]
-    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return describe(value.item())
+    if (meant := plain(value)) is not value:
+        return describe(meant)
     if name := getattr(value, "__name__", ""):
         return f"{getattr(value, '__module__', '')}:{name}"
-    return kind.__name__
+    return type(value).__name__
+
+
+def plain(value: Any) -> Any:
+    """The value that an argument stands for: the text of a dtype, the value of a constant."""
+    kind = type(value)
+    if kind.__name__ == "constexpr":
+        return plain(value.value)
+    if kind.__name__ == "dtype":
+        return dtype_text(value)
+    is_number = kind.__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_number else value
+
+
+def dtype_text(dtype: Any) -> str:
+    """`float16` of `torch.float16`."""
+    return str(dtype).rpartition(".")[2]
 
 
 def is_tensor(value: Any) -> bool:

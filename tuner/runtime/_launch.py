@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._arguments import Arguments, Dims, KeyMap
-from ._device import current_device, several_models
+from ._device import current_device
 from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
@@ -165,20 +165,18 @@ class Autotuned:
 
     # -- launching -----------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        ready, arguments, run = self._ready, self.arguments, self.fn.run
+        makers = self.arguments.memos.makers
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
-                if len(args) >= arguments.reach:
-                    found = ready.get(arguments.pick(args))
-                else:
-                    found = ready.get(arguments.pick_full(args, kwargs))
+                make = makers[(len(args), *kwargs) if kwargs else len(args)]
+                found = self._ready[make(args, kwargs, None)]
             except (LookupError, AttributeError, TypeError):
-                found = None
-            if found is None:
-                return self.run(*args, grid=grid, warmup=False, **kwargs)
-            config, self.best_config = found
-            return run(*args, grid=grid, warmup=False, **kwargs, **config)
+                pass
+            else:
+                config, self.best_config = found
+                return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config)
+            return self.run(*args, grid=grid, warmup=False, **kwargs)
 
         return launch
 
@@ -259,13 +257,13 @@ class Autotuned:
     ) -> tuple[tuple[Any, ...], Plan | None]:
         """The memo of a launch and its plan; no plan where the arguments make no workload."""
         try:
-            memo = self._memo(args, kwargs)
+            memo = self.arguments.memo(args, kwargs)
             if memo in self._plans:
                 return memo, self._plans[memo]
             with _MISS:
                 plan = self._plan(args, kwargs, grid)
             # `_plan` may have added the table's dims to the memo.
-            memo = self._memo(args, kwargs)
+            memo = self.arguments.memo(args, kwargs)
         except Exception as error:  # from dims, key_map or a pruner, or for a value without a hash
             self._warn("workload", f"its arguments make no workload ({error!r})")
             return (), None
@@ -274,10 +272,6 @@ class Autotuned:
             self._ready.clear()
         self._plans[memo] = plan
         return memo, plan
-
-    def _memo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        memo = self.arguments.memo(args, kwargs)
-        return (*memo, current_device()) if self._several_models else memo
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Plan | None:
         found = self._find()
@@ -315,10 +309,6 @@ class Autotuned:
     def src(self) -> str:
         """The kernel's text from `def` on."""
         return source_text(self.fn)
-
-    @cached_property
-    def _several_models(self) -> bool:
-        return several_models()
 
     @cached_property
     def _sources(self) -> frozenset[str]:
