@@ -4,7 +4,8 @@ A matcher is a function that is compiled for the structure of one launch: which 
 scalars, tensors, tuples or descriptors. Its source consists of positions; the values of the launch
 are cells of it, so that launches of one structure share the compiled code. It holds no tensor. It
 accepts only launches whose `specialization.key_of` is that of its own. It may refuse such a launch,
-as one whose tensor has another class; its key then decides.
+as one whose tensor has another class; its key then decides. Its code is generated because closures
+made a launch 45 to 136 % slower (docs/decisions/0017-generated-matcher.md).
 """
 
 from __future__ import annotations
