@@ -126,7 +126,7 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
     """
     chosen = spec(kind)
     try:
-        return chosen.create(index=index, cache_dir=cache_dir, **options)
+        found = chosen.create(index=index, cache_dir=cache_dir, **options)
     except TypeError as error:
         if not any(name in f"{error}" for name in options):
             raise
@@ -134,6 +134,13 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
             f"backend `{kind}` does not take an option: {error}",
             hint=f"check `options` of runner kind `{kind}`",
         ) from error
+    for method in ("info", "calibration", "prepare_part", "measure", "close"):
+        if not hasattr(found, method):
+            raise TunerError(
+                f"the backend of kind {kind!r}, {type(found).__name__}, has no {method}(): "
+                "derive its class from workers.roles.Backend"
+            )
+    return found
 
 
 def environment(kind: str, cache_dir: str) -> dict[str, str]:

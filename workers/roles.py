@@ -10,11 +10,14 @@ from search_spaces.records import Device, Toolchain
 from workers.job_records import (
     Artifact,
     BuildJob,
+    Calibration,
     DeclarationJob,
     Failure,
     MeasureJob,
     Measurement,
+    PartResult,
     PoolEvent,
+    PreparationPart,
     WorkerInfo,
 )
 
@@ -41,7 +44,8 @@ class Runner(Protocol):
 class Backend(Protocol):
     """Verifies and times variants on one device.
 
-    `measure` may hang or crash the process; the parent supervises it and kills it.
+    `measure` may hang or crash the process; the parent supervises it and kills it. A backend
+    derives from this class, which has answers for what it may leave out.
     """
 
     kind: str
@@ -52,6 +56,14 @@ class Backend(Protocol):
     def info(self) -> tuple[Device, Toolchain]:
         """The device this process owns and the toolchain it runs under."""
         ...
+
+    def calibration(self) -> Calibration | None:
+        """The calibration of device and clock; None where there is nothing to calibrate."""
+        return None
+
+    def prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
+        """Do a part of preparing a confirmation; see `StandbyPreparation`."""
+        return PartResult(done=False)
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
         """One outcome per candidate; a `Failure` only when the whole job failed."""

@@ -19,7 +19,7 @@ RECORDED = "recorded:space.json"
 #: Rows of x are scaled; `ends` forgets what a length that is not even leaves over.
 SCALE = """
 import torch
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import Constraint, SearchSpace

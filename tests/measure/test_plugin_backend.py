@@ -18,14 +18,16 @@ PLUGIN = '''
 import math
 import statistics
 
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Choice
-from search_spaces.records import Device, Status, Toolchain, Workload, config_key, digest
+from search_spaces.records import Device, Status, TensorSpec, Toolchain, Workload
+from search_spaces.records import config_key, digest
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
 from search_spaces.statistics import compare_pairs
 from workers.backend_kinds import BackendSpec
 from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
+from workers.roles import Backend
 
 
 class AbacusSpec(BackendSpec):
@@ -50,7 +52,7 @@ class AbacusSpec(BackendSpec):
         return Abacus(self, index, **options)
 
 
-class Abacus:
+class Abacus(Backend):
     kind, poisoned = "abacus", False
 
     def __init__(self, spec, index, us_per_move=1.0):
@@ -232,3 +234,12 @@ def test_a_spec_of_an_earlier_version_is_told_what_its_preloads_are_now(tmp_path
     message = farm.tuner("run", "counting", code=2)
     assert f"backend 'abacus' defines {method}" in message
     assert "preload(role, *, torch_free)" in message
+
+
+def test_a_backend_that_derives_from_no_role_is_told_what_it_lacks(tmp_path):
+    farm = Farm(tmp_path, "local", "1")
+    plugin = farm.installed / "abacus_plugin.py"
+    plugin.write_text(plugin.read_text().replace("class Abacus(Backend):", "class Abacus:", 1))
+    message = farm.tuner("run", "counting", code=2)
+    assert "the backend of kind 'abacus', Abacus, has no calibration()" in message
+    assert "derive its class from workers.roles.Backend" in message

@@ -7,8 +7,7 @@ import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
-from workers.job_records import Mode, Timing
-from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
+from workers.job_records import Mode, PartKind, PartResult, PreparationPart, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")
 TASK = PreparationPart(PartKind.TASK)

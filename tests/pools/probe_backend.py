@@ -12,8 +12,17 @@ from pathlib import Path
 
 from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
-from workers.job_records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
-from workers.measure.preparation_parts import PartResult, PreparationPart
+from workers.job_records import (
+    Calibration,
+    Failure,
+    MeasureJob,
+    Measurement,
+    PartResult,
+    PreparationPart,
+    Status,
+    Timing,
+)
+from workers.roles import Backend
 from workers.supervision.heartbeat import await_processors, heartbeat
 from workers.warm.preload import Call, Preload, WorkerRole
 
@@ -28,7 +37,7 @@ class ProbeSpec(BackendSpec):
         return ProbeBackend(index=index, cache_dir=cache_dir, **options)
 
 
-class ProbeBackend:
+class ProbeBackend(Backend):
     kind = "probe"
 
     def __init__(self, *, index: int = 0, cache_dir: str = "") -> None:

@@ -23,10 +23,11 @@ from workers.job_records import (
     MeasureJob,
     Measurement,
     Mode,
+    PartResult,
+    PreparationPart,
     WorkerInfo,
 )
 from workers.machine_lock import DeviceLock
-from workers.measure.preparation_parts import PartResult, PreparationPart
 from workers.measure.standby_preparation import StandbyPreparation
 from workers.supervision.crash_retry import start
 from workers.supervision.error_text import one_line
@@ -355,14 +356,10 @@ class DeviceService:
     @trace_calls("calibration", "start")
     def calibration(self) -> Calibration | None:
         """The backend's calibration of device and clock; None if it has none."""
-        calibrate = getattr(self._backend, "calibration", None)
-        if calibrate is None:
-            return None
         self._bind_to_core()
         if backend_kinds.spec(self._kind).times_processors:
             await_processors()
-        found: Calibration | None = calibrate()
-        return found
+        return self._backend.calibration()
 
     def measure(self, job: MeasureJob) -> tuple[Measurement | Failure, bool]:
         self._bind_to_core()
@@ -374,10 +371,9 @@ class DeviceService:
 
     def prepare_part(self, job: MeasureJob, part: PreparationPart) -> tuple[PartResult, bool]:
         """Do a part of preparing a confirmation, if the backend can; see `StandbyPreparation`."""
-        prepare = getattr(self._backend, "prepare_part", None)
         name = f"prepare {part.kind} {part.baseline}".rstrip()
         with span(name, "job", workload=job.workload.key):
-            result = prepare(job, part) if prepare is not None else PartResult(done=False)
+            result = self._backend.prepare_part(job, part)
         return result, self._backend.poisoned
 
     def close(self) -> None:

@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
-from workers.job_records import KernelRef, MeasureJob, Mode
+from workers.job_records import KernelRef, MeasureJob, Mode, PartKind, PartResult, PreparationPart
 from workers.machine_lock import DeviceLock
-from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.supervision.error_text import one_line
 from workers.supervision.supervised_child import ChildError, SupervisedChild
 from workers.warm.standby import ChildWithStandby

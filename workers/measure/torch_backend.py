@@ -29,6 +29,9 @@ from workers.job_records import (
     Measurement,
     MeasurementProtocol,
     Mode,
+    PartKind,
+    PartResult,
+    PreparationPart,
 )
 from workers.measure.compile_only import (
     NeedsCompilation,
@@ -44,7 +47,6 @@ from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.measurement_session import MeasurementSession
 from workers.measure.monitor import Monitor
-from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_tensors import Checked, TaskCache, TaskTensors
 from workers.measure.timers.timer import Candidate, Timer

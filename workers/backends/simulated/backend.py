@@ -35,6 +35,7 @@ from workers.job_records import (
     Mode,
     Timing,
 )
+from workers.roles import Backend
 from workers.supervision.heartbeat import heartbeat
 from workers.supervision.worker_lost import WorkerLost
 
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 _BASELINE = "baseline "
 
 
-class SimulatedBackend:
-    """Measures recorded kernels; implements `workers.roles.Backend`.
+class SimulatedBackend(Backend):
+    """Measures recorded kernels.
 
     crash, hang, wrong, lost: shares of configs with an injected fault, chosen by seed and config.
     The process dies of SIGSEGV, never answers, reports a wrong result, or kills its supervisor.
