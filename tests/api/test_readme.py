@@ -1,0 +1,121 @@
+"""The Python examples of the README run, and shells complete the names that they use."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+import tuner
+
+ROOT = Path(__file__).parents[2]
+FIRST, CAPTURED, DECORATED = re.findall(
+    r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+)
+
+
+def run(code: str, folder: Path) -> str:
+    """What a program of that code prints; the code is a file, since workers import kernels."""
+    (folder / "example.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_example_runs_on_a_processor(tmp_path):
+    small = FIRST.replace('"softmax"', '"cpu_softmax"').replace("8192", "64")
+    small = small.replace("bfloat16", "float32").replace('budget="auto"', "budget=2")
+    small = small.replace("for n in (1024, 4096)])", "for n in (100, 200)], budget=2)")
+    lines = [f"    {line}" if line else "" for line in small.splitlines()]
+    # In a program that workers import, a call of tune stands under this line.
+    code = "\n".join(["if __name__ == '__main__':", *lines, "    print(len(results), 'results')"])
+    shown = run(code, tmp_path)
+    assert "cpu_softmax" in shown
+    assert "2 results" in shown
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.gpu
+def test_the_first_example_runs_on_a_gpu(tmp_path):
+    lines = [f"    {line}" if line else "" for line in FIRST.splitlines()]
+    shown = run("\n".join(["if __name__ == '__main__':", *lines]), tmp_path)
+    assert "softmax" in shown
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.gpu
+def test_a_captured_call_is_tuned(tmp_path):
+    pytest.importorskip("liger_kernel")
+    lines = [f"    {line}" for line in CAPTURED.replace('"auto"', "6").splitlines()]
+    head = """import torch, tuner
+if __name__ == '__main__':
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+    x = torch.randn(512, 1024, device="cuda", dtype=torch.bfloat16)
+    w = torch.ones(1024, device="cuda", dtype=torch.bfloat16)
+    liger_rms_norm = lambda x, w: LigerRMSNormFunction.apply(x, w, 1e-6)
+"""
+    shown = run(head + "\n".join([*lines, "    print(result.verdict)"]), tmp_path)
+    assert shown.strip()
+
+
+def test_a_decorator_is_replaced_as_the_readme_says(tmp_path):
+    code = DECORATED.replace("configs=[...]", 'configs=[triton.Config({"BLOCK": 64})]')
+    code = code.replace("def my_kernel(...): ...", KERNEL)
+    assert run(f"import triton\nimport triton.language as tl\n{code}", tmp_path) == "my_kernel\n"
+
+
+KERNEL = """def my_kernel(x, n_cols, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 1.0, tl.arange(0, BLOCK) < n_cols)
+
+print(my_kernel.fn.__name__)
+"""
+
+
+# -- names -----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def complete():
+    """What IPython offers for a text, as whole names."""
+    shell = InteractiveShell.instance()
+    shell.user_ns["tuner"] = tuner
+
+    def offered(text: str) -> set[str]:
+        with provisionalcompleter():
+            found = list(shell.Completer.completions(text, len(text)))
+        return {one.text.rpartition(".")[2] for one in found}
+
+    return offered
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [("tu", "tune"), ("Di", "Dims"), ("sess", "session"), ("KernelE", "KernelError")],
+)
+def test_a_shell_completes_public_names(complete, typed, name):
+    assert name in complete(f"tuner.{typed}")
+
+
+def test_a_shell_offers_what_is_public_and_nothing_else(complete):
+    public = {name for name in tuner.__all__ if not name.startswith("_")}
+    assert complete("tuner.") - {"runtime"} == public
+
+
+def test_help_of_tune_lists_its_keywords():
+    text = inspect.getdoc(tuner.tune) or ""
+    parameters = inspect.signature(tuner.tune).parameters
+    assert {"kernel", "workload", "budget", "seed"} <= set(parameters)
+    assert "budget" in text
