@@ -67,14 +67,9 @@ _MOST_AHEAD, _LEAST_STEPS = 5, 16
 _HIGH = 4
 
 
-def sizes(workload: Workload) -> tuple[int, int, int]:
-    """M, N and K."""
-    return workload.size("M"), workload.size("N"), workload.size("K")
-
-
 def scale_shapes(workload: Workload, scales: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of the scales of a and of b; by blocks, those of a have M contiguous."""
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     if scales == "block128":
         blocks = ceil_div(k, GROUP)
         return (blocks, m), (ceil_div(n, GROUP), blocks)
@@ -84,7 +79,7 @@ def scale_shapes(workload: Workload, scales: str) -> tuple[tuple[int, ...], tupl
 def partial_specs(workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
     """The partial sums of a product that is split along K."""
     splits = integer(config, "SPLIT_K")
-    m, n, _ = sizes(workload)
+    m, n, _ = workload.sizes("M", "N", "K")
     return {"partial": workload.spec(splits, m, n, dtype="float32")} if splits > 1 else {}
 
 
@@ -100,7 +95,7 @@ def scaled_space(workload: Workload, kernel: str, scales: str) -> SearchSpace:
     Few rows leave multiprocessors idle or wait for memory: they get smaller tiles, splits of K and
     transposed tiles.
     """
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     large, few = m >= 1024 and n >= 1024, m <= _FEW_ROWS
     deepest = GROUP if scales == "block128" or large else 512
     shallowest = GROUP if scales == "block128" else 64
@@ -363,7 +358,7 @@ def sum_launch(partial: torch.Tensor, out: torch.Tensor) -> Launch:
 def _tile_launch(
     workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor, scales: str
 ) -> Launch:
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     persistent = bool(config.get("persistent"))
     tiles = _output_tiles(config, workload)
     grid = min(tiles, sm_count(tensors["a"])) if persistent else tiles
@@ -400,7 +395,7 @@ def _operands(config: Config, tensors: Tensors) -> tuple[Any, Any]:
 
 
 def _tile_constants(workload: Workload, config: Config, scales: str) -> dict[str, Any]:
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     even = {
         f"EVEN_{dim}": workload.size(dim) % integer(config, f"BLOCK_{dim}") == 0 for dim in "MNK"

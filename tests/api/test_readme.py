@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from IPython.core.completer import provisionalcompleter
-from IPython.core.interactiveshell import InteractiveShell
 
 import tuner
 
@@ -90,6 +88,9 @@ print(my_kernel.fn.__name__)
 @pytest.fixture(scope="module")
 def complete():
     """What IPython offers for a text, as whole names."""
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
     shell = InteractiveShell.instance()
     shell.user_ns["tuner"] = tuner
 

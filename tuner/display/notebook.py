@@ -56,4 +56,4 @@ class Notebook:
             return
         from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
 
-        self._handle = display(data, raw=True, display_id=True)
+        self._handle = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call, unused-ignore]

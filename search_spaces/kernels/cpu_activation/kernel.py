@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 #: Functions of int8, whose results are integers.
 _OF_INTEGERS = ("relu", "relu1")
-_FLOPS = 10.0
 
 
 class CpuActivation(CpuRows):
@@ -65,7 +64,7 @@ class CpuActivation(CpuRows):
             )
 
     def inputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        width = workload.size("cols") * (2 if _is_gated(workload) else 1)
+        width = workload.size("cols") * (2 if workload["function"] == "swiglu" else 1)
         return {"x": workload.spec("rows", width, scale=2.0, limits=(-128, 128))}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -80,7 +79,7 @@ class CpuActivation(CpuRows):
 
     def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        return _FLOPS * elements
+        return 10.0 * elements
 
     def space(self, workload: Workload) -> SearchSpace:
         function, allowed = workload.text("function"), self.tolerance(workload).relative
@@ -98,10 +97,6 @@ class CpuActivation(CpuRows):
     def alternatives(self, workload: Workload) -> Mapping[str, Callable[..., Any]]:
         clamped = {"clamp": relu1_clamp} if workload["function"] == "relu1" else {}
         return {"torchscript": scripted(self.eager(workload)), **clamped}
-
-
-def _is_gated(workload: Workload) -> bool:
-    return workload.text("function") == "swiglu"
 
 
 def _is_integer(workload: Workload) -> bool:

@@ -84,7 +84,10 @@ class CpuReduction(CpuKernel):
         return Tolerance(rounding(workload), rounding(workload))
 
     def cost(self, workload: Workload) -> Cost:
-        elements, each = workload.size("rows") * workload.size("cols"), _element_bytes(workload)
+        elements, each = (
+            workload.size("rows") * workload.size("cols"),
+            element_bytes(workload.text("dtype")),
+        )
         result = _PLACE_BYTES if workload["operation"] == "argmax" else each
         moved = elements * each + _results(workload) * result
         return Cost(flops=float(elements), bytes=float(moved))
@@ -135,10 +138,6 @@ def _results(workload: Workload) -> int:
 
 def _is_integer(workload: Workload) -> bool:
     return workload.text("dtype") == "int8"
-
-
-def _element_bytes(workload: Workload) -> int:
-    return element_bytes(workload.text("dtype"))
 
 
 def _most_parts(workload: Workload) -> int:

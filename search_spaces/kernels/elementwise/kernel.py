@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 #: The operands of each operation, and its operations per element.
 OPERATIONS = {"add": "ab", "multiply": "ab", "fma": "abc", "affine": "abc", "cast": "a"}
 _FLOPS = {"add": 1.0, "multiply": 1.0, "fma": 2.0, "affine": 2.0, "cast": 1.0}
-_SMALL_ROWS, _SMALL_COLS = 5, 333
 
 
 def _operate(operation: str, *operands: torch.Tensor) -> torch.Tensor:
@@ -51,7 +50,7 @@ class Elementwise(Kernel):
 
     name = "elementwise"
     dims = Dims(rows=int, cols=int, operation=tuple(OPERATIONS), dtype=DTYPES)
-    small = {"rows": _SMALL_ROWS, "cols": _SMALL_COLS}
+    small = {"rows": 5, "cols": 333}
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

@@ -40,7 +40,6 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
     "standardize": ("row", "row"),
 }
 _FLOPS = {"scale_shift_gate": 3.0, "fma_multiply": 3.0, "modulate": 3.0}
-_USUAL_FLOPS = 2.0
 #: Rows and columns, so that the end of the last tile still fits 32 bits.
 _MOST_SIZE = 2**30
 #: Elements of a tile that a thread holds at most and at least, of each operand.
@@ -98,7 +97,7 @@ class ElementwiseChain(Kernel):
 
     def flops(self, workload: Workload) -> float:
         elements = workload.size("rows") * workload.size("cols")
-        each = _FLOPS.get(workload.text("chain"), _USUAL_FLOPS)
+        each = _FLOPS.get(workload.text("chain"), 2.0)
         return each * elements
 
     def space(self, workload: Workload) -> SearchSpace:

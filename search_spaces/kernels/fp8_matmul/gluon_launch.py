@@ -10,7 +10,6 @@ from search_spaces.kernel import Launch
 from search_spaces.kernels.fp8_matmul.gluon_kernels import gluon_fp8_matmul_kernel
 from search_spaces.kernels.fp8_matmul.gluon_space import consumer_rows, promotes
 from search_spaces.kernels.limits import integer
-from search_spaces.kernels.scaled_tiles import sizes
 from search_spaces.records import Config, Workload
 from search_spaces.tensors import Tensors, sm_count
 
@@ -33,7 +32,7 @@ def gluon_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch
         )
         for name, (block, bits) in blocks.items()
     )
-    m, n, _ = sizes(workload)
+    m, n, _ = workload.sizes("M", "N", "K")
     tiles = ceil_div(m, block_m) * ceil_div(n, block_n)
     constants = {
         "BLOCK_M": block_m,
@@ -49,4 +48,9 @@ def gluon_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch
     }
     grid = (min(tiles, sm_count(tensors["a"])),)
     scales = (tensors["a_scale"], tensors["b_scale"])
-    return Launch(gluon_fp8_matmul_kernel, grid, (*described, *scales, *sizes(workload)), constants)
+    return Launch(
+        gluon_fp8_matmul_kernel,
+        grid,
+        (*described, *scales, *workload.sizes("M", "N", "K")),
+        constants,
+    )

@@ -11,7 +11,6 @@ from search_spaces.kernels.scaled_tiles import (
     features,
     in_gluon,
     scaled_space,
-    sizes,
     takes_descriptors,
 )
 from search_spaces.params import Choice, Integer, Parameter, PowerOfTwo
@@ -66,7 +65,7 @@ def fp8_space(workload: Workload, kernel: str) -> SearchSpace:
 
 
 def _is_offered(workload: Workload) -> bool:
-    m, n, _ = sizes(workload)
+    m, n, _ = workload.sizes("M", "N", "K")
     whole = takes_descriptors(workload) and n * _OUT_BYTES % 16 == 0
     return whole and min(m, n) >= _LARGE
 

@@ -17,7 +17,6 @@ from search_spaces.kernels.scaled_tiles import (
     partial_specs,
     scale_shapes,
     scaled_launches,
-    sizes,
     takes_descriptors,
 )
 from search_spaces.records import Config, Device, TensorSpec, Workload
@@ -72,7 +71,7 @@ class Fp8Matmul(Kernel):
         return workload.with_dims(M=min(37, workload.size("M")), N=width, K=depth)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         source = generator(seed, device)
         a_shape, b_shape = scale_shapes(workload, workload.text("scales"))
         return {
@@ -84,7 +83,7 @@ class Fp8Matmul(Kernel):
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = sizes(workload)
+        m, n, _ = workload.sizes("M", "N", "K")
         return {"out": workload.spec(m, n, dtype="bfloat16")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
@@ -101,7 +100,7 @@ class Fp8Matmul(Kernel):
         return Tolerance(relative, 8 * relative)
 
     def flops(self, workload: Workload) -> float:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:

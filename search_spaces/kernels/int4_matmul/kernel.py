@@ -20,7 +20,7 @@ from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
 from search_spaces.kernels.int4_matmul.triton_kernels import int4_matmul_kernel
 from search_spaces.kernels.limits import MAX_SIZE, integer
-from search_spaces.kernels.scaled_tiles import partial_specs, sizes, sum_launch
+from search_spaces.kernels.scaled_tiles import partial_specs, sum_launch
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
@@ -71,7 +71,7 @@ class Int4Matmul(Kernel):
         return workload.with_dims(M=min(37, workload.size("M")), N=137, K=3 * GROUP)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         source, groups = generator(seed, device), k // GROUP
         # Outputs are of the order of one, whatever K.
         usual = 1 / (_USUAL_WEIGHT * sqrt(k))
@@ -87,14 +87,14 @@ class Int4Matmul(Kernel):
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = sizes(workload)
+        m, n, _ = workload.sizes("M", "N", "K")
         return {"out": workload.spec(m, n)}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
         return partial_specs(workload, config)
 
     def flops(self, workload: Workload) -> float:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
@@ -132,7 +132,7 @@ def _dequantized(w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> to
 
 
 def _tile_launch(workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor) -> Launch:
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     a, splits = tensors["a"], integer(config, "SPLIT_K")
     names = ("BLOCK_M", "BLOCK_N", "GROUP_M", "num_warps", "num_stages")
     constants = {

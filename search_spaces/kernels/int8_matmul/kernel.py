@@ -14,7 +14,6 @@ from search_spaces.kernels.scaled_tiles import (
     partial_specs,
     scaled_launches,
     scaled_space,
-    sizes,
     takes_descriptors,
 )
 from search_spaces.records import Config, Device, TensorSpec, Workload
@@ -59,7 +58,7 @@ class Int8Matmul(Kernel):
         return workload.with_dims(M=min(37, workload.size("M")), N=137, K=depth)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         source = generator(seed, device)
         return {
             "a": random_codes((m, k), "int8", source, device),
@@ -70,7 +69,7 @@ class Int8Matmul(Kernel):
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        m, n, _ = sizes(workload)
+        m, n, _ = workload.sizes("M", "N", "K")
         return {"out": workload.spec(m, n, dtype="bfloat16")}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
@@ -83,7 +82,7 @@ class Int8Matmul(Kernel):
         return {"out": (a @ b.T) * a_scale[:, None] * b_scale[None, :]}
 
     def flops(self, workload: Workload) -> float:
-        m, n, k = sizes(workload)
+        m, n, k = workload.sizes("M", "N", "K")
         return 2.0 * m * n * k
 
     def space(self, workload: Workload) -> SearchSpace:
@@ -137,5 +136,5 @@ def _int_mm(
 
 def _takes(workload: Workload) -> bool:
     """Whether `torch._int_mm` takes the sizes on a GPU."""
-    m, n, k = sizes(workload)
+    m, n, k = workload.sizes("M", "N", "K")
     return m > _FEWEST and n % _MULTIPLE == k % _MULTIPLE == 0

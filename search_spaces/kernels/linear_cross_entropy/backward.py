@@ -16,7 +16,6 @@ from search_spaces.kernels.linear_cross_entropy.problem import (
     LinearCrossEntropyKernel,
     exact,
     product_flops,
-    sizes,
     token_blocks,
 )
 from search_spaces.kernels.linear_cross_entropy.space import (
@@ -53,14 +52,14 @@ class LinearCrossEntropyBackward(LinearCrossEntropyKernel):
     per_token = ("lse", "grad")
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        tokens, dim, vocab = sizes(workload)
+        tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
         return {
             "d_hidden": workload.spec(tokens, dim),
             "d_weight": workload.spec(vocab, dim),
         }
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        tokens, dim, _ = sizes(workload)
+        tokens, dim, _ = workload.sizes("tokens", "dim", "vocab")
         words = slice_words(workload, config)
         return {
             "slice": workload.spec(tokens, words),
@@ -142,7 +141,7 @@ def _slice(
     workload: Workload, config: Config, tensors: Tensors, first: int, words: int
 ) -> list[Launch]:
     """The three launches of the slice from word `first` on."""
-    tokens, dim, vocab = sizes(workload)
+    tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
     block_m, block_n, block_k = (integer(config, f"BLOCK_{name}") for name in "MNK")
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
     constants: dict[str, Any] = {name: config[name] for name in names}

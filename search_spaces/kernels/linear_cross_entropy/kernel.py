@@ -16,7 +16,6 @@ from search_spaces.kernels.linear_cross_entropy.problem import (
     exact,
     logit_rounding,
     product_flops,
-    sizes,
     token_blocks,
 )
 from search_spaces.kernels.linear_cross_entropy.space import default_point, forward_space
@@ -82,7 +81,7 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
         return default_point(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        tokens, dim, vocab = sizes(workload)
+        tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
         parts = _parts(workload, config)
         partial = tuple(tensors[name] for name in _PARTIAL)
         inputs = tuple(tensors[name] for name in ("hidden", "weight", "target"))

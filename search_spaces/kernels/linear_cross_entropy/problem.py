@@ -45,7 +45,7 @@ class LinearCrossEntropyKernel(Kernel):
         )
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
-        tokens, dim, vocab = sizes(workload)
+        tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
         source = generator(seed, device)
         scale = sqrt(_SPREAD / sqrt(dim))
         inputs = {
@@ -65,20 +65,15 @@ class LinearCrossEntropyKernel(Kernel):
         return inputs
 
 
-def sizes(workload: Workload) -> tuple[int, int, int]:
-    """tokens, dim and vocab."""
-    return workload.size("tokens"), workload.size("dim"), workload.size("vocab")
-
-
 def moved_bytes(workload: Workload) -> int:
     """Bytes of hidden and weight, read or written once."""
-    tokens, dim, vocab = sizes(workload)
+    tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
     return (tokens + vocab) * dim * ELEMENT_BYTES[workload.text("dtype")]
 
 
 def product_flops(workload: Workload) -> float:
     """Operations of one product of all tokens, words and elements of a row."""
-    tokens, dim, vocab = sizes(workload)
+    tokens, dim, vocab = workload.sizes("tokens", "dim", "vocab")
     return 2.0 * tokens * dim * vocab
 
 
@@ -90,7 +85,7 @@ def logit_rounding(workload: Workload) -> float:
 
 def token_blocks(workload: Workload) -> Iterator[slice]:
     """Tokens, as many at a time as have 2**28 logits."""
-    tokens, _, vocab = sizes(workload)
+    tokens, _, vocab = workload.sizes("tokens", "dim", "vocab")
     rows = max(1, _LOGITS // vocab)
     return (slice(first, min(first + rows, tokens)) for first in range(0, tokens, rows))
 
