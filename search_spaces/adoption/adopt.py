@@ -19,7 +19,7 @@ from search_spaces.adoption.autotuned import (
     under_autotuner,
 )
 from search_spaces.adoption.facts import Adoption, Specs, Tensors
-from search_spaces.dims import check_kinds, tolerance_of
+from search_spaces.dims import check_kinds
 from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
@@ -27,16 +27,8 @@ from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.source_positions import within
 from search_spaces.space import Constraint, SearchSpace
-from search_spaces.tensors import compiled, empty_tensors
+from search_spaces.tensors import compiled, empty_tensors, widen
 
-_RELATIVE = {
-    "float64": 1e-12,
-    "float32": 1e-5,
-    "float16": 1e-3,
-    "bfloat16": 4e-3,
-    "float8_e4m3fn": 4e-2,
-    "float8_e5m2": 8e-2,
-}
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -167,11 +159,7 @@ class AdoptedKernel(Kernel):
         return {} if own is None else own(workload, self._parts.launch_values(config))
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        wide = {
-            name: tensor.double() if tensor.is_floating_point() else tensor
-            for name, tensor in inputs.items()
-        }
-        return self._name_outputs(workload, self._given.reference(workload, wide))
+        return self._name_outputs(workload, self._given.reference(workload, widen(inputs)))
 
     def _name_outputs(self, workload: Workload, found: torch.Tensor | Tensors) -> Tensors:
         names = list(self.outputs(workload))
@@ -187,12 +175,9 @@ class AdoptedKernel(Kernel):
 
     def tolerance(self, workload: Workload) -> Tolerance:
         own = self._given.tolerance
-        if own is not None:
-            return own if isinstance(own, Tolerance) else own(workload)
-        dtypes = [spec.dtype for spec in self.outputs(workload).values()]
-        usual = max(relative_error_of(dtype) for dtype in dtypes)
-        relative = tolerance_of(workload, usual)
-        return Tolerance(relative, 8 * relative)
+        if own is None:
+            return super().tolerance(workload)
+        return own if isinstance(own, Tolerance) else own(workload)
 
     def cost(self, workload: Workload) -> Cost:
         return self._given.cost(workload)
@@ -313,11 +298,6 @@ class AdoptedKernel(Kernel):
 
         usual = {"eager": baseline(plain), "compile": baseline(compiled(plain))}
         return {**usual, **given.baselines}
-
-
-def relative_error_of(dtype: str) -> float:
-    """The usual relative error of results in a dtype; 0 for integers."""
-    return _RELATIVE.get(dtype, 0.0)
 
 
 class _Pruning:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.adoption.adopt import AdoptedKernel, relative_error_of
+from search_spaces.adoption.adopt import AdoptedKernel
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.adoption.facts import Adoption
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.fill import fill_launch
-from search_spaces.kernel import EXACT, Cost, Launch, Tolerance
+from search_spaces.kernel import EXACT, ROUNDING, Cost, Launch, Tolerance
 from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.space import SearchSpace
@@ -159,7 +159,7 @@ class CallKernel(AdoptedKernel):
         relatives = []
         for each in _require_written(call):
             dtype = spec_of(call, each.buffer).dtype
-            usual = relative_error_of(dtype)
+            usual = ROUNDING.get(dtype, 0.0)
             if usual:
                 sums = _SUM_ERROR * sqrt(_reduction_length(call, each))
                 relatives.append(max(usual, sums if dtype != "float64" else 0.0, 4 * each.noise))
