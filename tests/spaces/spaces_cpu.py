@@ -68,7 +68,7 @@ def wrong_forms(spec: str, workload: Workload, without: Sequence[str] = ()) -> l
         if config["form"] in without:
             continue
         form = kernel.form(workload, config)
-        out = form(*(inputs[name] for name in kernel.arguments))
+        out = form(*(inputs[name] for name in kernel.arguments or inputs))
         error, right = _compared(kernel, workload, inputs, {kernel.output: out})
         if not right:
             found.append((workload.key, config, error))

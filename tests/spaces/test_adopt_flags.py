@@ -48,7 +48,7 @@ def test_the_text_of_a_workload_tells_values_apart_and_is_what_it_was():
     assert len(set(texts)) == len(values)
     assert all(len(text.split()) == 1 for text in texts)
     old = Workload.of(M=4096, dtype="bfloat16", causal=True, eps=1e-5, order="block-major/é")
-    assert old.key == "M=4096 causal=True dtype=bfloat16 eps=1e-05 order=block-major/é"
+    assert old.key == "M=4096 dtype=bfloat16 causal=True eps=1e-05 order=block-major/é"
 
 
 def test_the_text_of_a_workload_names_it_on_the_command_line(tmp_path):

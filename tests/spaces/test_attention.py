@@ -17,7 +17,7 @@ from spaces_interpret import ROOT, interpret
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
-from search_spaces.kernels.attention import kernel as family
+from search_spaces.kernels import masked_attention
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
 
@@ -67,7 +67,7 @@ def test_inputs_come_from_the_seed(attention):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("held", [77, 1000, 2**24])
 def test_the_reference_is_the_definition_in_whatever_pieces(attention, monkeypatch, causal, held):
-    monkeypatch.setattr(family, "_SCORES", held)
+    monkeypatch.setattr(masked_attention, "_SCORES", held)
     workload = workload_of(batch=2, causal=causal)
     inputs = attention.make_inputs(workload, 3, "cpu")
     q, k, v = (inputs[name].double() for name in "qkv")
