@@ -96,7 +96,7 @@ class CpuMatrixChain(CpuProduct):
         # Scaled so that the product is of the order of one.
         return {
             name: workload.spec(rows, cols, scale=1.0 if name == "a" else rows**-0.5)
-            for name, (rows, cols) in zip("abcd", pairwise(_sizes(workload)), strict=True)
+            for name, (rows, cols) in zip("abcd", pairwise(workload.sizes(*_DIMS)), strict=True)
         }
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
@@ -110,19 +110,19 @@ class CpuMatrixChain(CpuProduct):
         """The workload's own, else three roundings of the results or of sums in float32."""
         usual = sqrt(3) * rounding(workload)
         if workload["dtype"] == "float32":
-            usual = max(usual, 1e-6 * sqrt(3 * max(_sizes(workload))))
+            usual = max(usual, 1e-6 * sqrt(3 * max(workload.sizes(*_DIMS))))
         relative = tolerance_of(workload, usual)
         return Tolerance(relative, 8 * relative)
 
     def flops(self, workload: Workload) -> float:
-        sizes = _sizes(workload)
+        sizes = workload.sizes(*_DIMS)
         return operations(sizes, _best_order(sizes))
 
     def space(self, workload: Workload) -> SearchSpace:
         single = workload["dtype"] == "float32"
         forms = (ATEN, ONEDNN if single else WIDENED, TEMPLATE)
         order = Choice("order", tuple(_ORDERS))
-        largest = max(_sizes(workload))
+        largest = max(workload.sizes(*_DIMS))
         blocks = template_parameters(largest, largest, packed=False)
         parameters: list[Parameter] = [order, *blocks]
         if single:
@@ -132,7 +132,7 @@ class CpuMatrixChain(CpuProduct):
     def default_config(self, workload: Workload, device: Device) -> Config:
         """The order of the fewest operations, as `torch.linalg.multi_dot` chooses it."""
         bound = self.space(workload).bind(workload, device)
-        order = _best_order(_sizes(workload))
+        order = _best_order(workload.sizes(*_DIMS))
         return bound.complete({"threads": cores(device), "order": order})
 
     def eager(self, workload: Workload) -> Form:
@@ -174,7 +174,3 @@ def operations(sizes: Sizes, order: str) -> float:
 
 def _best_order(sizes: Sizes) -> str:
     return min(_ORDERS, key=lambda order: operations(sizes, order))
-
-
-def _sizes(workload: Workload) -> Sizes:
-    return tuple(workload.size(name) for name in _DIMS)
