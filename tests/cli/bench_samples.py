@@ -20,6 +20,7 @@ RECORDED = "recorded:space.json"
 SCALE = """
 import torch
 from search_spaces.kernel import Cost, Kernel, Tolerance
+from search_spaces.records import TensorSpec
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import Constraint, SearchSpace

@@ -67,6 +67,7 @@ def _confirm(store: Store, task: TaskInfo, gain: float, half_width: float) -> No
 
 KERNEL = """
 from search_spaces.kernel import Cost, Kernel, Tolerance
+from search_spaces.records import TensorSpec
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import Constraint, SearchSpace

@@ -171,7 +171,7 @@ def test_a_winner_must_be_correct_at_check_sizes():
 
     wrong = _compete(FakeDevice(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD), check(BAD)))
     assert isinstance(wrong.outcomes[0], Failure)
-    assert wrong.outcomes[0].message == "odd (at dtype=float32 n=97)"
+    assert wrong.outcomes[0].message == "odd (at n=97 dtype=float32)"
     assert wrong.outcomes[1].samples_us
     right = _compete(FakeDevice(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD),))
     assert all(outcome.samples_us for outcome in right.outcomes)
