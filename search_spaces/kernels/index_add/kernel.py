@@ -43,6 +43,7 @@ class IndexAdd(Kernel):
     """
 
     name = "index_add"
+    # 16 lists for each row of the largest table are numbered in 32 bits.
     dims = Dims(tokens=2**30, vocab=2**26, dim=2**20, spread=SPREADS, dtype=DTYPES)
     small = {"tokens": 61, "vocab": 31, "dim": 301}
 
