@@ -12,6 +12,16 @@ from postgres_server import PostgresServer, private_postgres
 from search_spaces.absent_device import module_sets
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what is marked `gpu` where there is none."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture
 def forgotten_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forgets afterwards which modules the test has imported from its own folder."""

@@ -98,7 +98,13 @@ def _has_template(config: Config, workload: Workload, device: Device) -> bool:
     return config["form"] != TEMPLATE or "-avx" in device.target
 
 
+def _has_onednn(config: Config, workload: Workload, device: Device) -> bool:
+    single = workload["dtype"] == "float32"
+    return config["form"] != ONEDNN or single or "avx512" in device.target
+
+
 HAS_TEMPLATE = Constraint("template", _has_template, "the template needs AVX2 or AVX-512")
+HAS_ONEDNN = Constraint("onednn", _has_onednn, "oneDNN multiplies bfloat16 with AVX-512 alone")
 DIVIDED = Constraint("divide", _divides_threads, "a single thread has nothing to divide")
 
 

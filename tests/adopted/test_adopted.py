@@ -11,7 +11,6 @@ import os
 import warnings
 
 import pytest
-import torch
 from adopted_kernels import KERNELS, call, filled, launch_from_table, swapped
 
 from results_db import SelectionRecord, Store
@@ -159,7 +158,6 @@ def tuned(kernels, tmp_path_factory):
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", KERNELS)
 def test_on_a_gpu_each_is_tuned_and_launched_from_its_table(tuned, kernels, name):
     selections, folder = tuned

@@ -166,7 +166,7 @@ def test_a_kernel_whose_file_imports_no_torch_is_tuned_without_torch(tmp_path):
 
 def test_its_mistakes_are_found_without_torch_before_anything_is_stored(tmp_path):
     message, torch = tuned_in(tmp_path, NARROWED + WRONG)
-    assert message.startswith("kernel narrowed: reference() for 'cols=")
+    assert message.startswith("kernel narrowed: reference() for 'rows=")
     assert "outputs() declares" in message
     assert torch == "False"
     assert not (tmp_path / "here.db").exists()

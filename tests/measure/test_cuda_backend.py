@@ -8,7 +8,6 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
-import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload, config_key
@@ -26,7 +25,6 @@ from workers.job_records import (
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 WORKLOAD = Workload.of(n=1 << 22, dtype="float32")

@@ -6,7 +6,6 @@ import re
 import time
 
 import pytest
-import torch
 from cheats import CHEATS, HONEST
 from honest import jobs
 from measure_child import Child
@@ -16,7 +15,6 @@ from workers.job_records import Failure, Measurement, MeasurementProtocol, Mode,
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 #: Side of the matrices; their product takes much longer than a copy of the result.

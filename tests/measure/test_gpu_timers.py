@@ -25,7 +25,6 @@ from workers.measure.timers.warm_up import WarmUp
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 CYCLES_PER_US = 1980

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
@@ -26,7 +25,6 @@ VARIANT = {"work": 1, "block": 1024}
             ("cuda", "TritonCompiledBaselines"),
             marks=[
                 pytest.mark.gpu,
-                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
             ],
         ),
     ],

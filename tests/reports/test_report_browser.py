@@ -148,7 +148,7 @@ def test_the_theme_follows_the_system_and_the_button(visit):
 
 
 def test_a_deep_link_opens_its_task(visit):
-    page = visit(sample(2, built=0), "#task-softmax-m-1024-n-8192-batch-1-dtype-bfloat16-cuda-90")
+    page = visit(sample(2, built=0), "#task-softmax-m-1024-n-8192-dtype-bfloat16-batch-1-cuda-90")
     assert page.locator("details.task[open]").count() == 1
     page.wait_for_selector("details.task[open] [data-plotted]")
 

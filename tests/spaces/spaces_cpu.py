@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from spaces_devices import CPU
 from spaces_forks import Forks, serve
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
+from workers.host import cpu_device
 
 ROOT = Path(__file__).parent.parent.parent
 _FORKS = Forks(__file__, PYTHONPATH=str(ROOT))
@@ -55,7 +55,7 @@ def wrong_compiled(jobs: Sequence[tuple[str, Workload, Config | str]]) -> list[o
 
 
 def wrong_forms(spec: str, workload: Workload, without: Sequence[str] = ()) -> list[object]:
-    """The configs whose form is wrong, run without Inductor, whose parameters do not count."""
+    """This processor's configs whose form is wrong, without Inductor and its parameters."""
     kernel = load(spec)
     space = kernel.space(workload)
     of_inductor = {"threads": [1], "simdlen": [None], "divide": ["auto"]}
@@ -64,7 +64,7 @@ def wrong_forms(spec: str, workload: Workload, without: Sequence[str] = ()) -> l
     narrowed = {name: allowed for name, allowed in of_inductor.items() if name in names}
     inputs = dict(kernel.make_inputs(workload, 1, "cpu"))
     found = []
-    for config in space.bind(workload, CPU).restrict(narrowed).enumerate():
+    for config in space.bind(workload, cpu_device()).restrict(narrowed).enumerate():
         if config["form"] in without:
             continue
         form = kernel.form(workload, config)

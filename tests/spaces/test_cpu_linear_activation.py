@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
+from spaces_devices import CPU, CPU_AVX2
 
 from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
@@ -32,6 +33,18 @@ def test_the_template_contains_the_activation():
         assert outcome["passed"]
         assert "micro_gemm" in outcome["code"]
         assert "extern_kernels." not in outcome["code"]
+
+
+def test_onednn_takes_bfloat16_with_avx512_alone():
+    kernel = load(NAME)
+    for dtype, device, offered in (
+        ("bfloat16", CPU, True),
+        ("bfloat16", CPU_AVX2, False),
+        ("float32", CPU_AVX2, True),
+    ):
+        bound = kernel.space(workload("gelu", dtype)).bind(workload("gelu", dtype), device)
+        forms = {config["form"] for config in bound.enumerate()}
+        assert ("aten_onednn" in forms) == offered
 
 
 def test_other_functions_are_refused():

@@ -16,6 +16,7 @@ from search_spaces.kernels.cpu_activation.forms import FORMS
 from search_spaces.kernels.cpu_forms import ATEN, FLOATS, form_space, rounding
 from search_spaces.kernels.cpu_products import (
     DIVIDED,
+    HAS_ONEDNN,
     HAS_TEMPLATE,
     ONEDNN,
     TEMPLATE,
@@ -96,7 +97,7 @@ class CpuLinearActivation(CpuProduct):
     def space(self, workload: Workload) -> SearchSpace:
         forms = ("library", ATEN, ONEDNN, TEMPLATE)
         parameters = template_parameters(workload.size("M"), workload.size("N"), packed=True)
-        return form_space(self.name, forms, parameters, [HAS_TEMPLATE, DIVIDED])
+        return form_space(self.name, forms, parameters, [HAS_TEMPLATE, HAS_ONEDNN, DIVIDED])
 
     def eager(self, workload: Workload) -> Form:
         return _in_two_kernels(workload.text("function"))
