@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from results_db.stored_records import TaskInfo, TrialRecord
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Value
 from search_spaces.space import BoundSpace
+from tuner.measured_task import MeasuredTask
 from tuner.strategies.strategy import Strategy
-from workers.job_records import KernelRef, MeasurementProtocol
 from workers.measure.race.screening import sufficient_samples
-
-_PROTOCOL = MeasurementProtocol()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +48,13 @@ class TaskBudget:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec(MeasuredTask):
     """Everything the engine needs to know of one task."""
 
     task_id: int
     #: The task's name in messages.
     label: str
-    kernel: KernelRef
-    workload: Workload
-    device: Device
     space: BoundSpace
     strategy: Strategy
     default: Config
@@ -69,14 +64,8 @@ class TaskSpec:
     compile_only: bool = False
     #: Whether variants of a compile-only task are run in the interpreter.
     verify: bool = True
-    #: Names of the baselines that the confirmation measures.
-    baselines: tuple[str, ...] = ()
-    protocol: MeasurementProtocol = _PROTOCOL
     #: The largest number of candidates in the race, the default config apart.
     finalists: int = 8
-    build_timeout_s: float = 120.0
-    measure_timeout_s: float = 120.0
-    baseline_timeout_s: float = 120.0
     #: Configs among which users choose by measuring. The fastest one replaces a default that fails.
     listed: Sequence[Config] = ()
     #: Trials that this run finished before it was interrupted.
@@ -90,8 +79,6 @@ class TaskSpec:
     settled: TaskInfo | None = None
     #: Winners of neighbouring workloads in earlier runs, nearest first.
     neighbours: Sequence[Config] = ()
-    #: A workload with odd sizes on which a winner must also be correct.
-    check_size: Workload | None = None
     #: The values to which the campaign narrows parameters of the kernel's space.
     narrowed: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     #: The seed and the options that `strategy` was created with.
