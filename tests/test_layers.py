@@ -55,7 +55,13 @@ ROOMS = {
     "tuner.tracing": set[str](),
     "tuner.traces": {"tuner.tracing"},
     "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
-    "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
+    "tuner.measured_task": set[str](),
+    "tuner.engine": {
+        "tuner.measured_task",
+        "tuner.progress",
+        "tuner.strategies",
+        "tuner.tracing",
+    },
     "tuner.integrations": {"tuner.runtime"},
     "tuner.tables": {
         "tuner.import_names",
@@ -79,6 +85,7 @@ ROOMS = {
     "tuner.bench": {
         "tuner.campaign",
         "tuner.integrations",
+        "tuner.measured_task",
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from tuner.bench.local_session import LocalSession, ProgressCallback
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
-from tuner.bench.side_by_side import BenchRow, Pass, bench, chosen_baselines, device_of, one_pass
-from tuner.bench.targets import BenchTarget, bench_target
+from tuner.bench.side_by_side import BenchRow, Pass, SideBySide, bench, chosen_baselines
+from tuner.bench.targets import BenchTarget, bench_target, group_by_pool
 from tuner.bench.verification import CheckedVariant, VariantSelection, space_variants, verify
 
 __all__ = [
     "LocalSession",
     "CheckedVariant",
     "Pass",
+    "SideBySide",
     "ProgressCallback",
     "BenchRow",
     "VariantSelection",
@@ -26,9 +27,8 @@ __all__ = [
     "bench_variants",
     "chosen_baselines",
     "default_of",
-    "device_of",
+    "group_by_pool",
     "named_variants",
-    "one_pass",
     "space_variants",
     "verify",
 ]

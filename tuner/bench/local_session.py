@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeAlias
 
@@ -132,8 +133,9 @@ class LocalSession:
         """The result of one job, resubmitted when its worker is lost."""
         reason = ""
         for _ in range(_ATTEMPTS):
-            self._measuring = job.job_id
-            self._pool.submit_measure(self.worker.worker_id, job)
+            self._measuring, worker = job.job_id, self.worker
+            calibrated = replace(job, calibration=worker.calibration)
+            self._pool.submit_measure(worker.worker_id, calibrated)
             while not self._measured:
                 self._poll()
             event = self._measured.popleft()

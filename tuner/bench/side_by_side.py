@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
@@ -14,27 +14,12 @@ from search_spaces.statistics import verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget
+from tuner.measured_task import MeasuredTask
 from tuner.settings.sections import Settings
-from workers import backend_kinds
-from workers.job_records import (
-    Artifact,
-    BuildJob,
-    Calibration,
-    Check,
-    Failure,
-    MeasureJob,
-    MeasurementProtocol,
-    Mode,
-    Timing,
-)
-
-#: Called with the builds of all variants in their order; returns whether to measure the pass.
-WorthMeasuring: TypeAlias = Callable[[Sequence[Artifact | Failure]], bool]
+from workers.job_records import Artifact, Calibration, Failure, MeasurementProtocol, Timing
 
 #: Parts of the names of baselines that each process compiles itself.
 _COMPILED_BASELINES = ("compile", "autotune", "tuned")
-#: A pass may take `measure_timeout` per candidate, for at least this many candidates.
-_MIN_TIME_LIMITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,40 +96,9 @@ def bench(
     named = {workload: chosen_baselines(target, workload, baselines) for workload in chosen}
     with LocalSession(settings, target.runner, target.ref.paths, on_progress) as session:
         for workload, variants in chosen.items():
-            yield _Bench(
+            yield SideBySide(
                 settings, target, session, workload, variants, named[workload], on_progress
             ).run()
-
-
-def one_pass(
-    settings: Settings,
-    target: BenchTarget,
-    session: LocalSession,
-    workload: Workload,
-    variants: Sequence[Variant],
-    *,
-    worth_measuring: WorthMeasuring | None = None,
-    on_progress: ProgressCallback = no_progress,
-) -> Pass:
-    """One pass of `bench` without baselines, on the workers of an open session.
-
-    worth_measuring: where it returns False, variants are only built; the rows then say which of
-    them failed.
-    """
-    return _Bench(
-        settings, target, session, workload, variants, (), on_progress, worth_measuring
-    ).run()
-
-
-def device_of(target: BenchTarget, session: LocalSession) -> Device:
-    """The device of a pass: the worker's; where it replays a recording or stands in, the target's.
-
-    A device that was only found may differ from the same device when it is opened, in its memory.
-    """
-    stands_in = target.runner != target.device.kind
-    if stands_in or backend_kinds.spec(target.runner).replayed:
-        return target.device
-    return session.worker.device
 
 
 def chosen_baselines(
@@ -170,49 +124,82 @@ def chosen_baselines(
     return tuple(dict.fromkeys(names))
 
 
+class Builds(NamedTuple):
+    """The builds of all variants in their order, and the first one's for the check size."""
+
+    variants: tuple[Artifact | Failure, ...]
+    check: Artifact | None
+
+
 @dataclass(frozen=True, slots=True)
-class _Bench:
-    """Builds and measures the variants of one workload."""
+class SideBySide:
+    """One pass of `bench` on the workers of an open session: builds and measures variants."""
 
     settings: Settings
     target: BenchTarget
     session: LocalSession
     workload: Workload
     variants: Sequence[Variant]
-    baselines: Sequence[str]
-    on_progress: ProgressCallback
-    worth_measuring: WorthMeasuring | None = None
+    baselines: Sequence[str] = ()
+    on_progress: ProgressCallback = no_progress
+
+    @property
+    def _task(self) -> MeasuredTask:
+        target = self.target
+        return target.measured_task(self.settings, self.session, self.workload, self.baselines)
 
     def run(self) -> Pass:
-        worker, device = self.session.worker, device_of(self.target, self.session)
-        built, check = self._build(device)
-        artifacts = {at: item for at, item in built.items() if isinstance(item, Artifact)}
-        protocol = self.settings.measure.make_protocol()
-        empty = Pass(
+        """Build and measure. Raises `FindingError` when the pass fails as a whole."""
+        return self.measure(self.build())
+
+    def build(self) -> Builds:
+        """Build all variants, and the first one for the check size where it is feasible there."""
+        task, first = self._task, self.variants[0].config
+        jobs = [task.make_build_job(f"{at}", v.config) for at, v in enumerate(self.variants)]
+        if task.check_size is not None and self.target.space(task.check_size).feasible(first):
+            jobs.append(task.make_build_job("check", first, check=True))
+        results: dict[str, Artifact | Failure] = {}
+        for job, result in self.session.build(jobs):
+            results[job.job_id] = result
+            self.on_progress("building", len(results), len(jobs))
+        check = results.pop("check", None)
+        built = tuple(results[f"{at}"] for at in range(len(self.variants)))
+        return Builds(built, check if isinstance(check, Artifact) else None)
+
+    def make_unmeasured(self, builds: Builds) -> Pass:
+        """The pass whose rows say only which variants could not be built."""
+        worker, task = self.session.worker, self._task
+        return Pass(
             self.target.kernel.name,
             self.workload,
-            device,
+            task.device,
             worker.toolchain,
-            protocol,
-            self._rows(built, {}, worker.calibration),
+            task.protocol,
+            self._rows(builds, builds.variants, {}, worker.calibration),
             calibration=worker.calibration,
         )
-        wanted = self.worth_measuring is None or self.worth_measuring(list(built.values()))
-        if not artifacts or not wanted:
+
+    def measure(self, builds: Builds) -> Pass:
+        """Time what was built. Raises `FindingError` when the pass fails as a whole."""
+        empty = self.make_unmeasured(builds)
+        artifacts = tuple(item for item in builds.variants if isinstance(item, Artifact))
+        if not artifacts:
             return empty
         self.on_progress(f"measuring {len(artifacts) + len(self.baselines)} side by side", 0, 0)
-        result = self.session.measure(self._job(tuple(artifacts.values()), check, protocol))
+        check = builds.check if builds.variants[0] is artifacts[0] else None
+        job_id = f"bench {self.workload.key}"
+        result = self.session.measure(self._task.make_confirmation(job_id, artifacts, check))
         if isinstance(result, Failure):
             raise FindingError(
                 f"the pass failed as a whole: {result.message}",
                 "bench fewer configs at once to find it, or raise pool.measure_timeout",
             )
-        outcomes: dict[int, Artifact | Timing | Failure] = {**built}
-        outcomes.update(zip(artifacts, result.outcomes, strict=True))
+        measured = iter(result.outcomes)
+        outcomes = [next(measured) if isinstance(b, Artifact) else b for b in builds.variants]
         return replace(
             empty,
             toolchain=result.toolchain,
-            rows=self._rows(outcomes, result.baselines, worker.calibration, built),
+            rows=self._rows(builds, outcomes, result.baselines, empty.calibration),
             method=result.method,
             cache=result.cache,
             compiled=result.compiled,
@@ -221,72 +208,23 @@ class _Bench:
             clocks=result.clocks,
         )
 
-    def _build(self, device: Device) -> tuple[dict[int, Artifact | Failure], Check | None]:
-        """Build all variants, and the first one for the check size where it is feasible there."""
-        jobs = [
-            self._build_job(f"{at}", v, self.workload, device) for at, v in enumerate(self.variants)
-        ]
-        size = self.target.check_size(self.workload)
-        if size is not None and self.target.space(size).feasible(self.variants[0].config):
-            jobs.append(self._build_job("check", self.variants[0], size, device))
-        results: dict[str, Artifact | Failure] = {}
-        for job, result in self.session.build(jobs):
-            results[job.job_id] = result
-            self.on_progress("building", len(results), len(jobs))
-        artifact = results.pop("check", None)
-        built = {at: results[f"{at}"] for at in range(len(self.variants))}
-        if size is None or not isinstance(artifact, Artifact):
-            return built, None
-        return built, Check(size, artifact)
-
-    def _build_job(
-        self, job_id: str, variant: Variant, workload: Workload, device: Device
-    ) -> BuildJob:
-        timeout_s = self.settings.pool.build_timeout
-        return BuildJob(job_id, self.target.ref, workload, variant.config, device, timeout_s)
-
-    def _job(
-        self, candidates: tuple[Artifact, ...], check: Check | None, protocol: MeasurementProtocol
-    ) -> MeasureJob:
-        first = check is not None and candidates[0].config == check.artifact.config
-        limit_s = self.settings.pool.measure_timeout
-        baseline_s = self.settings.pool.baseline_timeout
-        return MeasureJob(
-            job_id=f"bench {self.workload.key}",
-            kernel=self.target.ref,
-            workload=self.workload,
-            candidates=candidates,
-            mode=Mode.CONFIRM,
-            baselines=tuple(self.baselines),
-            checks=(check,) if first and check is not None else (),
-            protocol=protocol,
-            calibration=self.session.worker.calibration,
-            timeout_s=limit_s * max(_MIN_TIME_LIMITS, len(candidates))
-            + baseline_s * len(self.baselines),
-            candidate_timeout_s=limit_s,
-            baseline_timeout_s=baseline_s,
-        )
-
     def _rows(
         self,
-        outcomes: Mapping[int, Artifact | Timing | Failure],
+        builds: Builds,
+        outcomes: Sequence[Artifact | Timing | Failure],
         baselines: Mapping[str, Timing | Failure],
         calibration: Calibration | None,
-        built: Mapping[int, Artifact | Failure] | None = None,
     ) -> tuple[BenchRow, ...]:
         cost = self.target.kernel.cost(self.workload)
-        timed = [o for o in (*outcomes.values(), *baselines.values()) if _is_timed(o)]
-        default = next(
-            (o for at, o in outcomes.items() if "default" in self.variants[at].name.split(", ")),
-            None,
-        )
+        timed = [one for one in (*outcomes, *baselines.values()) if _is_timed(one)]
+        by_variant = list(zip(self.variants, builds.variants, outcomes, strict=True))
+        default = next((o for v, _, o in by_variant if "default" in v.name.split(", ")), None)
         reader = _RowReader(timed[0] if timed else None, default, cost, calibration)
         rows = []
-        for at, outcome in outcomes.items():
-            artifact = (built or outcomes)[at]
-            registers = artifact.facts.registers or None if isinstance(artifact, Artifact) else None
-            row = BenchRow(self.variants[at].name, "config", self.variants[at].config)
-            rows.append(reader.read(replace(row, registers=registers), outcome))
+        for variant, built, outcome in by_variant:
+            registers = built.facts.registers or None if isinstance(built, Artifact) else None
+            row = BenchRow(variant.name, "config", variant.config, registers=registers)
+            rows.append(reader.read(row, outcome))
         rows += [reader.read(BenchRow(name, "baseline"), item) for name, item in baselines.items()]
         return tuple(rows)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from search_spaces.records import Config, Status, Workload
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
-from tuner.bench.targets import BenchTarget
+from tuner.bench.targets import BenchTarget, group_by_pool
+from tuner.measured_task import MeasuredTask
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.backend_kinds import BackendSpec
-from workers.job_records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
+from workers.job_records import Artifact, Failure, Mode, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def verify(
     """
     total = sum(selection.count for selection in selections)
     done = 0
-    for (runner, paths), shared in _by_pool(selections).items():
+    for (runner, paths), shared in group_by_pool(selections, attrgetter("target")).items():
         with LocalSession(settings, runner, paths, on_progress) as session:
             for target, workload, variants in _tasks(shared):
                 verifier = _Verifier(settings, target, session, workload)
@@ -82,17 +84,6 @@ def verify(
                     done += 1
                     on_progress("verifying", done, total)
                     yield checked
-
-
-def _by_pool(
-    selections: Iterable[VariantSelection],
-) -> dict[tuple[str, tuple[str, ...]], list[VariantSelection]]:
-    """The selections by what their pool is made of: the kind of the runner, and import paths."""
-    found: dict[tuple[str, tuple[str, ...]], list[VariantSelection]] = {}
-    for selection in selections:
-        target = selection.target
-        found.setdefault((target.runner, target.ref.paths), []).append(selection)
-    return found
 
 
 def _tasks(
@@ -161,38 +152,21 @@ class _Verifier:
         self, variants: Sequence[Variant], workload: Workload
     ) -> Iterator[tuple[Variant, CheckedVariant]]:
         by_id = {f"{at}": variant for at, variant in enumerate(variants)}
-        jobs = (self._build_job(job_id, v, workload) for job_id, v in by_id.items())
+        task = self.target.measured_task(self.settings, self.session, workload)
+        jobs = (task.make_build_job(job_id, v.config) for job_id, v in by_id.items())
         for job, built in self.session.build(jobs):
             variant = by_id[job.job_id]
-            yield variant, self._check(variant, workload, job.job_id, built)
-
-    def _build_job(self, job_id: str, variant: Variant, workload: Workload) -> BuildJob:
-        target = self.target
-        here = self.backend.timed and not self.backend.replayed
-        device = self.session.worker.device if here else target.device
-        timeout_s = self.settings.pool.build_timeout
-        return BuildJob(job_id, target.ref, workload, variant.config, device, timeout_s)
+            yield variant, self._check(variant, task, job.job_id, built)
 
     def _check(
-        self, variant: Variant, workload: Workload, job_id: str, built: Artifact | Failure
+        self, variant: Variant, task: MeasuredTask, job_id: str, built: Artifact | Failure
     ) -> CheckedVariant:
         checked = CheckedVariant(
-            self.target, variant.name, variant.config, workload, Status.CORRECT
+            self.target, variant.name, variant.config, task.workload, Status.CORRECT
         )
         if isinstance(built, Failure):
             return replace(checked, status=built.status, message=built.message)
-        limit_s = self.settings.pool.measure_timeout
-        job = MeasureJob(
-            job_id=f"verify {job_id}",
-            kernel=self.target.ref,
-            workload=workload,
-            candidates=(built,),
-            mode=Mode.VERIFY,
-            protocol=self.settings.measure.make_protocol(),
-            calibration=self.session.worker.calibration,
-            timeout_s=limit_s,
-            candidate_timeout_s=limit_s,
-        )
+        job = task.make_measure_job(f"verify {job_id}", Mode.VERIFY, (built,))
         result = self.session.measure(job)
         by = "device" if self.backend.timed else self.backend.kind
         outcome = result if isinstance(result, Failure) else result.outcomes[0]

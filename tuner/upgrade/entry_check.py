@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import FindingError, TunerError
@@ -14,10 +15,10 @@ from tuner.bench import (
     LocalSession,
     Pass,
     ProgressCallback,
+    SideBySide,
     Variant,
     default_of,
-    device_of,
-    one_pass,
+    group_by_pool,
 )
 from tuner.runtime import Entry
 from tuner.settings.sections import Settings
@@ -56,7 +57,7 @@ def check_entries(
     of all of them, none has changed, and neither device nor driver has.
     """
     done, total = 0, sum(len(item.table.entries) for item in tables)
-    for (runner, paths), shared in _by_pool(tables).items():
+    for (runner, paths), shared in group_by_pool(tables, attrgetter("target")).items():
         with LocalSession(settings, runner, paths, on_progress) as session:
             for item in shared:
                 known = evidence_of(settings.database.url, item.table)
@@ -64,16 +65,6 @@ def check_entries(
                     on_progress(f"checking {item.table.kernel}", done, total)
                     yield _EntryCheck(settings, options, session, item, entry, known.get(at)).run()
                     done += 1
-
-
-def _by_pool(
-    tables: Sequence[TableHere],
-) -> Mapping[tuple[str, tuple[str, ...]], list[TableHere]]:
-    """The tables by what their pool is made of: the kind of the runner, and import paths."""
-    found: dict[tuple[str, tuple[str, ...]], list[TableHere]] = {}
-    for item in tables:
-        found.setdefault((item.target.runner, item.target.ref.paths), []).append(item)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +107,12 @@ class _EntryCheck:
             return replace(outcome, note=error.message)
         if reason is not None:
             return replace(outcome, result=Result.NO_LONGER_BUILDS, note=f"not feasible: {reason}")
-        unchanged = False
-        built: list[Artifact | Failure] = []
-
-        def worth_measuring(results: Sequence[Artifact | Failure]) -> bool:
-            nonlocal unchanged
-            built.extend(results)
-            unchanged = self._unchanged(results)
-            return not (unchanged or self.options.build_only)
-
+        check = SideBySide(self.settings, self.target, self.session, outcome.workload, variants)
+        builds = check.build()
+        built, unchanged = builds.variants, self._unchanged(builds.variants)
         try:
-            measured = one_pass(
-                self.settings,
-                self.target,
-                self.session,
-                outcome.workload,
-                variants,
-                worth_measuring=worth_measuring,
-            )
+            only_built = unchanged or self.options.build_only
+            measured = check.make_unmeasured(builds) if only_built else check.measure(builds)
         except FindingError as error:
             return replace(outcome, note=error.message, built=len(built))
         outcome = replace(outcome, built=len(built), measurement=measured)
@@ -203,7 +182,7 @@ class _EntryCheck:
     def _unchanged(self, built: Sequence[Artifact | Failure]) -> bool:
         """Whether all binaries are those of the stored search, and what runs them is the same."""
         known, kernel = self.evidence, self.target.kernel
-        device = device_of(self.target, self.session)
+        device = self.target.device_of(self.session)
         if known is None or self.here.table.device.fingerprint != device.fingerprint:
             return False
         if self.here.table.check_hash != kernel.check_hash():
