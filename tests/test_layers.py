@@ -55,13 +55,7 @@ ROOMS = {
     "tuner.tracing": set[str](),
     "tuner.traces": {"tuner.tracing"},
     "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
-    "tuner.measured_task": set[str](),
-    "tuner.engine": {
-        "tuner.measured_task",
-        "tuner.progress",
-        "tuner.strategies",
-        "tuner.tracing",
-    },
+    "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
     "tuner.integrations": {"tuner.runtime"},
     "tuner.tables": {
         "tuner.import_names",
@@ -85,7 +79,6 @@ ROOMS = {
     "tuner.bench": {
         "tuner.campaign",
         "tuner.integrations",
-        "tuner.measured_task",
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",
@@ -107,6 +100,7 @@ ROOMS = {
         "tuner.tables",
     },
     "workers.job_records": set[str](),
+    "workers.measured_task": {"workers.job_records"},
     "workers.roles": {"workers.job_records"},
     "workers.environment": set[str](),
     "workers.host": set[str](),

@@ -11,6 +11,7 @@ from scenario import DEVICE, TOOLS, World, spec
 
 from tuner.engine import Engine, Finish, TaskBudget
 from workers.job_records import (
+    Artifact,
     KernelRef,
     Mode,
     WorkerInfo,
@@ -114,3 +115,13 @@ def test_how_long_a_variant_may_be_silent_follows_from_the_incumbent(kind, first
     assert set(first) == {first_s}
     # A thousand runs of the toy's incumbent, 100 us or so, are added.
     assert all(then_s <= limit_s < then_s + 1.0 for limit_s in then)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "baselines", "limit_s"), [(2, 0, 30), (5, 0, 50), (3, 2, 44)]
+)
+def test_a_confirmation_has_time_for_each_candidate_and_baseline(candidates, baselines, limit_s):
+    names = tuple(f"b{at}" for at in range(baselines))
+    limited = replace(spec(), measure_timeout_s=10.0, baseline_timeout_s=7.0, baselines=names)
+    built = tuple(Artifact({"x": at}, "simulated", TOOLS, f"{at}") for at in range(candidates))
+    assert limited.make_confirmation("job", built, None).timeout_s == limit_s

@@ -14,9 +14,9 @@ from search_spaces.statistics import verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget
-from tuner.measured_task import MeasuredTask
 from tuner.settings.sections import Settings
 from workers.job_records import Artifact, Calibration, Failure, MeasurementProtocol, Timing
+from workers.measured_task import MeasuredTask
 
 #: Parts of the names of baselines that each process compiles itself.
 _COMPILED_BASELINES = ("compile", "autotune", "tuned")

@@ -18,11 +18,11 @@ from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
 from tuner.bench.local_session import LocalSession
 from tuner.campaign.tasks import kernel_named
-from tuner.measured_task import MeasuredTask
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers import device as devices
 from workers.job_records import KernelRef
+from workers.measured_task import MeasuredTask
 
 Item = TypeVar("Item")
 

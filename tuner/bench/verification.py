@@ -11,11 +11,11 @@ from search_spaces.records import Config, Status, Workload
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget, group_by_pool
-from tuner.measured_task import MeasuredTask
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.backend_kinds import BackendSpec
 from workers.job_records import Artifact, Failure, Mode, Timing
+from workers.measured_task import MeasuredTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from tuner.engine.jobs import (
 )
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial
-from tuner.measured_task import FINALS_TIME
 from workers import backend_kinds
 from workers.job_records import (
     Artifact,
@@ -30,6 +29,7 @@ from workers.job_records import (
     Mode,
 )
 from workers.measure.timers.methods import METHODS
+from workers.measured_task import FINALS_TIME
 
 #: A screening gets the task's time limit for each group of this many candidates.
 _CANDIDATES_PER_LIMIT = 4

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Value
 from search_spaces.space import BoundSpace
-from tuner.measured_task import MeasuredTask
 from tuner.strategies.strategy import Strategy
 from workers.measure.race.screening import sufficient_samples
+from workers.measured_task import MeasuredTask
 
 
 @dataclass(frozen=True, slots=True)
