@@ -247,7 +247,8 @@ def campaign(
         many["strategy"] = {"name": strategy}
     if simulate:
         many |= _simulated(out)
-        overrides["pool"]["simulated"] = {"runners": count, "time_scale": _SIMULATED}
+        simulated = {"runners": count, "options": {"time_scale": _SIMULATED}}
+        overrides["pool"]["devices"] = {"simulated": simulated}
         overrides["measure"] = {"baselines": None}
     loaded, _ = settings.load(config, overrides)
     options = RunOptions(base=ROOT, report=False, export=False, fresh=True)

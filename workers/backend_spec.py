@@ -77,7 +77,7 @@ class BackendSpec:
     checks_size: bool = False
     #: Whether a second, initialised process stands by to replace the first.
     standby: bool = True
-    #: How many runners a pool has when neither configuration nor devices say; None: one per device.
+    #: How many runners a pool has where its configuration does not say; None: one per device.
     default_runners: int | None = None
     #: The processors that one runner keeps busy. Builders leave them free. Where variants are timed
     #: on them, builders use them and stand still meanwhile.
@@ -183,6 +183,10 @@ class BackendSpec:
         """
 
     # -- runs --------------------------------------------------------------------------------------
+    def find_option_problem(self, options: Mapping[str, Value]) -> str:
+        """What is wrong with options of this kind in a configuration; empty for nothing."""
+        return ""
+
     def runner_options(
         self, options: Mapping[str, Value], make_folder: Callable[[], str]
     ) -> Mapping[str, Value]:

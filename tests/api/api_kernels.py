@@ -42,6 +42,6 @@ class Scale(Kernel):
 """
 #: Short measurements with one builder.
 SETTINGS = {
-    "pool": {"builders": 1, "cpu_runners": 1},
+    "pool": {"builders": 1},
     "measure": {"final_pairs": 8, "warm_ms": 1},
 }

@@ -63,7 +63,7 @@ def test_the_time_left_counts_the_finals(recorded):
         budget=20,
         on_progress=seen.append,
         progress=False,
-        settings={"pool": {"simulated": {"runners": 1}}},
+        settings={"pool": {"devices": {"simulated": {"runners": 1}}}},
     )
     left = [each.left_s for each in seen if each.tasks_total and each.left_s is not None]
     assert left

@@ -21,7 +21,7 @@ from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
-QUICK = {"pool": {"builders": 1, "simulated": {"runners": 1}}, "measure": {"warm_ms": 0}}
+QUICK = {"pool": {"builders": 1}, "measure": {"warm_ms": 0}}
 
 
 @pytest.fixture

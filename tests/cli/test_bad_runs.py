@@ -22,7 +22,7 @@ from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import lease
 
 CONFIG = """version: 1
-pool: {{kind: local, builders: 1, simulated: {{{faults}}}}}
+pool: {{kind: local, builders: 1, devices: {{simulated: {{options: {{{faults}}}}}}}}}
 measure: {{final_pairs: 8, warm_ms: 1}}
 campaigns:
   c:

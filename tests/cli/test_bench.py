@@ -262,7 +262,8 @@ def test_an_absent_device_cannot_be_benched_and_the_hint_names_verify(tuner, fol
 
 def test_a_config_that_crashes_the_device_process_is_a_finding(tuner, folder):
     recording(folder)
-    (folder / "config.yaml").write_text("version: 1\npool: {simulated: {crash: 1.0}}\n")
+    devices = "{simulated: {options: {crash: 1.0}}}"
+    (folder / "config.yaml").write_text(f"version: 1\npool: {{devices: {devices}}}\n")
     result = tuner("bench", RECORDED)
     assert result.code == 1
     assert "crashed the device process" in result.out + result.err

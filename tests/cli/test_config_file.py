@@ -77,6 +77,30 @@ CASES = {
         "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: a budget limits one task, and "
         "`wall` the whole run",
     ),
+    "runners of CPUs outside devices": (
+        "version: 1\npool:\n  cpu_runners: 2\n",
+        "config.yaml:3: pool.cpu_runners: set in `devices` now; write "
+        "`devices: {cpu: {runners: 2}}`",
+    ),
+    "simulated devices outside devices": (
+        "version: 1\npool: {simulated: {runners: 2}}\n",
+        "config.yaml:2: pool.simulated: set in `devices` now; write "
+        "`devices: {simulated: {runners: 4, options: {seed: 1}}}`",
+    ),
+    "number of runners": (
+        "version: 1\npool: {devices: {cpu: {runners: few}}}\n",
+        "config.yaml:2: pool.devices.cpu.runners: expected integer or 'auto', found 'few'",
+    ),
+    "unknown option of a kind": (
+        "version: 1\npool: {devices: {simulated: {options: {crush: 0.5}}}}\n",
+        "config.yaml:2: pool.devices.simulated.options: unknown option 'crush'; known: crash, "
+        "hang, wrong, lost, seed, time_scale",
+    ),
+    "share above 1": (
+        "version: 1\npool: {devices: {simulated: {options: {crash: 2}}}}\n",
+        "config.yaml:2: pool.devices.simulated.options: crash: expected a number from 0 to 1, "
+        "found 2",
+    ),
     "endless duration": (
         campaign("budget: {search: inf}"),
         "config.yaml:6: campaigns.nightly.tasks[0].budget.search: expected less than or equal to "
@@ -296,15 +320,19 @@ def test_yaml_1_1_traps_read_as_written(folder):
 
 def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypatch):
     (folder / "config.yaml").write_text(
-        "version: 1\npool: {kind: local, builders: 1, cpu_runners: 3}\n"
+        "version: 1\npool: {kind: local, builders: 1, devices: {cpu: {runners: 3}}}\n"
     )
     monkeypatch.setenv("TUNER__POOL__BUILDERS", "2")
     monkeypatch.setenv("TUNER__POOL__BUILD_TIMEOUT", "2m")
     monkeypatch.setenv("TUNER__KERNELS", '["a:b"]')
     monkeypatch.setenv("TUNER__MEASURE__CACHE", "cold")
+    monkeypatch.setenv("TUNER__POOL__DEVICES__SIMULATED__RUNNERS", "4")
+    monkeypatch.setenv("TUNER__POOL__DEVICES__SIMULATED__OPTIONS", '{"time_scale": 0.5}')
     found, base = load(None, {"measure.cache": "warm"})
     assert base == folder
-    assert (found.pool.kind, found.pool.builders, found.pool.cpu_runners) == ("local", 2, 3)
+    assert (found.pool.kind, found.pool.builders, found.pool.runners_of("cpu")) == ("local", 2, 3)
+    assert found.pool.runners_of("simulated") == 4
+    assert found.pool.options_of("simulated") == {"time_scale": 0.5}
     assert found.pool.build_timeout == 120.0
     assert found.pool.measure_timeout == Settings().pool.measure_timeout
     assert found.kernels == ["a:b"]
@@ -442,3 +470,16 @@ def test_a_pool_of_kind_auto_is_ray_where_an_address_names_a_cluster(monkeypatch
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert validate({"pool": {"kind": "auto"}}, str).pool.kind == "ray"
     assert validate({"pool": {"kind": "local"}}, str).pool.kind == "local"
+
+
+@pytest.mark.parametrize(
+    ("devices", "runners"),
+    [
+        ({}, [1, 1, None]),
+        ({"cpu": {}, "cuda": {}}, [1, 1, None]),
+        ({"cpu": {"runners": None}, "cuda": {"runners": 2}}, [None, 1, 2]),
+    ],
+)
+def test_kinds_have_runners_of_their_own_where_devices_does_not_say(devices, runners):
+    pool = Settings.model_validate({"pool": {"devices": devices}}).pool
+    assert [pool.runners_of(kind) for kind in ("cpu", "simulated", "cuda")] == runners

@@ -139,7 +139,7 @@ if __name__ == "__main__":
     print(found.verdict, len(found.trials))
 """
 SETTINGS = """SETTINGS = {
-    "pool": {"builders": 1, "cpu_runners": 1},
+    "pool": {"builders": 1},
     "measure": {"final_pairs": 8, "warm_ms": 1},
 }
 """

@@ -15,7 +15,7 @@ from search_spaces.registry import load
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1
-pool: {kind: ray, builders: 1, cpu_runners: 1}
+pool: {kind: ray, builders: 1}
 measure: {final_pairs: 8, warm_ms: 1}
 campaigns:
   c:

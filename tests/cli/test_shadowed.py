@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARIES = ("copy", "random", "queue", "types", "statistics", "socket", "torch")
 MODULES = (*LIBRARIES, "search_spaces", "workers", "results_db")
 CONFIG = """version: 1
-pool: {{kind: {pool}, builders: 1, cpu_runners: 1}}
+pool: {{kind: {pool}, builders: 1}}
 measure: {{final_pairs: 8, warm_ms: 1}}
 campaigns:
   c:

@@ -142,7 +142,7 @@ def project(tmp_path) -> Path:
     synthesize(40, seed=5, failures=0.2).save(folder / "space.json")
     config = {
         "version": 1,
-        "pool": {"builders": 1, "simulated": {"runners": 2}},
+        "pool": {"builders": 1, "devices": {"simulated": {"runners": 2}}},
         "campaigns": {
             "both": {
                 "targets": ["cpu", "simulated:space.json"],

@@ -19,7 +19,7 @@ def test_the_summary_of_a_run_names_a_default_that_fails(tmp_path):
         {
             "version": 1,
             "database": {"url": f"sqlite:///{tmp_path}/tuner.db"},
-            "pool": {"builders": 1, "simulated": {"time_scale": 0.0}},
+            "pool": {"builders": 1},
             "measure": {"baselines": []},
             "campaigns": {
                 "c": {

@@ -28,7 +28,10 @@ def config(folder, *, strategy="bayes", faults=None):
     return {
         "version": 1,
         "database": {"url": f"sqlite:///{folder}/tuner.db"},
-        "pool": {"builders": 2, "simulated": {"runners": 2, "time_scale": 0.0, **(faults or {})}},
+        "pool": {
+            "builders": 2,
+            "devices": {"simulated": {"runners": 2, "options": faults or {}}},
+        },
         "measure": {"baselines": []},
         "campaigns": {
             "c": {

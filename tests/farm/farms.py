@@ -74,7 +74,7 @@ class Farm:
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self._config()))
 
     def _config(self) -> dict[str, object]:
-        simulated = {"runners": self.runners, "seed": 3, "time_scale": self.time_scale}
+        options = {"seed": 3, "time_scale": self.time_scale, **self.faults}
         return {
             "version": 1,
             "database": {"url": f"sqlite:///{self.database}"},
@@ -82,7 +82,7 @@ class Farm:
                 "kind": self.pool,
                 "builders": self.builders,
                 "measure_timeout": self.measure_timeout,
-                "simulated": {**simulated, **self.faults},
+                "devices": {"simulated": {"runners": self.runners, "options": options}},
             },
             "campaigns": {
                 "c": {

@@ -34,7 +34,11 @@ def test_a_campaign_runs_on_the_pool_that_it_is_given(tmp_path):
             "version": 1,
             "database": {"url": f"sqlite:///{tmp_path}/tuner.db"},
             # A pool of this kind would fail: the given one replaces it.
-            "pool": {"kind": "ray", "address": "127.0.0.1:1", "simulated": {"runners": 2}},
+            "pool": {
+                "kind": "ray",
+                "address": "127.0.0.1:1",
+                "devices": {"simulated": {"runners": 2}},
+            },
             "measure": {"baselines": []},
             "campaigns": {
                 "c": {

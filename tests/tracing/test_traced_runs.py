@@ -16,7 +16,10 @@ from search_spaces.recorded.recorded_kernel import synthesize
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1
-pool: {kind: local, builders: 2, simulated: {runners: 2, time_scale: 1.0}}
+pool:
+  kind: local
+  builders: 2
+  devices: {simulated: {runners: 2, options: {time_scale: 1.0}}}
 measure: {baselines: []}
 campaigns:
   c:

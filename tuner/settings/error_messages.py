@@ -23,7 +23,15 @@ _RENAMED: dict[KeyPath, tuple[str, str]] = {
         "a budget limits one task, and `wall` the whole run",
         "write `search: 4m` in the budget for the search time of a task, or `wall: 4m` in the "
         "campaign for the whole run",
-    )
+    ),
+    ("pool", "cpu_runners"): (
+        "set in `devices` now; write `devices: {cpu: {runners: 2}}`",
+        "`runners: null` means one per machine",
+    ),
+    ("pool", "simulated"): (
+        "set in `devices` now; write `devices: {simulated: {runners: 4, options: {seed: 1}}}`",
+        "all keys but `runners` are options",
+    ),
 }
 
 

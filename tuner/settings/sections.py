@@ -65,6 +65,7 @@ Seconds = Annotated[
     Field(gt=0, le=_LONGEST_S, allow_inf_nan=False),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
+Runners = Annotated[int, Field(ge=0, le=10_000)]
 Pairs = Annotated[int, Field(gt=0, le=100_000)]
 #: A ratio of two times above which a candidate counts as slower.
 Ratio = Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)]
@@ -226,25 +227,11 @@ class PathsConfig(SettingsSection):
     """The folder of imported configs, which searches try first."""
 
 
-class SimulatedConfig(SettingsSection):
-    """Simulated devices. crash, hang, wrong, lost: the share of configs with that fault."""
-
-    runners: int = Field(default=1, ge=0, le=10_000)
-    """The number of simulated devices."""
-    crash: float = Field(default=0.0, ge=0, le=1)
-    hang: float = Field(default=0.0, ge=0, le=1)
-    wrong: float = Field(default=0.0, ge=0, le=1)
-    lost: float = Field(default=0.0, ge=0, le=1)
-    seed: Seed = 0
-    time_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Seconds of real time per simulated second."""
-
-
 class DeviceConfig(SettingsSection):
     """The runners of one kind of device."""
 
-    runners: int | None = Field(default=None, ge=0, le=10_000)
-    """The number of runners; null: one per device."""
+    runners: Runners | Literal["auto"] | None = "auto"
+    """The number of runners; null: one per device; `auto`: the kind's own number, if it has one."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options of the kind's backend."""
 
@@ -259,12 +246,8 @@ class PoolConfig(SettingsSection):
     """`auto` or HOST:PORT joins a Ray cluster; with kind `ray`, null starts Ray on this machine."""
     builders: int | None = Field(default=None, gt=0, le=10_000)
     """Builders at once; null: as many as the machines have processors for."""
-    cpu_runners: int | None = Field(default=1, ge=0, le=10_000)
-    """Runners that time CPU kernels; null: one per machine."""
-    simulated: SimulatedConfig = SimulatedConfig()
     devices: dict[str, DeviceConfig] = Field(default_factory=dict)
-    """Runners and options by kind of device, plug-in backends included; an entry replaces
-    `cpu_runners` or `simulated`."""
+    """Runners and options by kind of device, plug-in backends included."""
     build_timeout: Seconds = 120.0
     """The limit of one build."""
     measure_timeout: Seconds = 120.0
@@ -285,16 +268,14 @@ class PoolConfig(SettingsSection):
 
     def runners_of(self, kind: str) -> int | None:
         """How many runners of a kind; None when the devices decide."""
-        if kind in self.devices:
-            return self.devices[kind].runners
-        return {"cpu": self.cpu_runners, "simulated": self.simulated.runners}.get(kind)
+        from workers import backend_kinds
+
+        runners = self.devices.get(kind, DeviceConfig()).runners
+        return backend_kinds.spec(kind).default_runners if runners == "auto" else runners
 
     def options_of(self, kind: str) -> dict[str, Scalar]:
         """The options of a kind's builds and runners."""
-        if kind in self.devices:
-            return dict(self.devices[kind].options)
-        named = {"simulated": self.simulated.model_dump(exclude={"runners"})}
-        return named.get(kind, {})
+        return dict(self.devices.get(kind, DeviceConfig()).options)
 
 
 def _growing(pairs: list[int]) -> list[int]:

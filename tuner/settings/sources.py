@@ -152,8 +152,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
 
     kind = settings.pool.kind
     yield from _unknown(("pool", "kind"), "pool", kind, pools.names())
-    for kind in settings.pool.devices:
+    for kind, device in settings.pool.devices.items():
         yield from _unknown(("pool", "devices", kind), "backend", kind, backend_kinds.names())
+        if kind in backend_kinds.names():
+            problem = backend_kinds.spec(kind).find_option_problem(device.options)
+            if problem:
+                yield ("pool", "devices", kind, "options"), problem
     for name, campaign in settings.campaigns.items():
         at: KeyPath = ("campaigns", name)
         if not _NAME.fullmatch(name):

@@ -49,8 +49,6 @@ class PoolPlan:
     def slots(self, count_devices: Callable[[str], int]) -> Iterator[WorkerSlot]:
         """A slot per runner. count_devices: the number of devices of a kind."""
         for kind, requested in sorted(self._spec.runners.items()):
-            if requested is None:
-                requested = backend_kinds.spec(kind).default_runners
             count = count_devices(kind) if requested is None else requested
             for index in range(count):
                 yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))

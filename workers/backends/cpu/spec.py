@@ -26,6 +26,8 @@ class CpuSpec(BackendSpec):
     kind = "cpu"
     # A standby would share the processors that are timed.
     standby = False
+    # Several would disturb each other.
+    default_runners = 1
     seconds_per_trial = 5.0
 
     def find_devices(self) -> list[Device]:

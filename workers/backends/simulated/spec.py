@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from workers.roles import Backend
 
 
+#: The largest value of each option; the first four are shares of configs with a fault.
+_OPTIONS = {
+    **dict.fromkeys(("crash", "hang", "wrong", "lost"), 1.0),
+    "seed": 2.0**63,
+    "time_scale": 1e9,
+}
+
+
 class SimulatedSpec(BackendSpec):
     """Devices that replay recorded spaces with their noise, and inject faults."""
 
     kind = "simulated"
     replayed = True
     standby = False
+    default_runners = 1
     processors = 0
     seconds_per_trial = 0.01
     seconds_of_finals = 0.1
@@ -44,6 +53,14 @@ class SimulatedSpec(BackendSpec):
         from workers.backends.simulated.build import simulate_build
 
         return simulate_build(job, float(options.get("time_scale") or 0.0))
+
+    def find_option_problem(self, options: Mapping[str, Value]) -> str:
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                return f"unknown option {name!r}; known: {', '.join(_OPTIONS)}"
+            if isinstance(value, bool | str | None) or not 0 <= value <= _OPTIONS[name]:
+                return f"{name}: expected a number from 0 to {_OPTIONS[name]:g}, found {value!r}"
+        return ""
 
     def runner_options(
         self, options: Mapping[str, Value], make_folder: Callable[[], str]
