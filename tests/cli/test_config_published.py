@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -40,3 +42,24 @@ def test_the_reference_describes_every_key():
     sections = [schema, *schema["$defs"].values()]
     keys = {key for section in sections for key in section.get("properties", {})}
     assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+
+
+def test_the_wall_time_of_a_run_is_known_in_three_files():
+    """The campaign's key, the option of the command, and the run that keeps to it."""
+    word = re.compile(r"(?<![\w-])(--)?wall(_s)?(?![\w-])")
+    packages = ("search_spaces", "workers", "results_db", "reports", "tuner")
+    paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    found = {str(p.relative_to(ROOT)) for p in paths if word.search(" ".join(words_of(p)))}
+    assert found == {"tuner/settings/sections.py", "tuner/cli/run.py", "tuner/campaign/run.py"}
+
+
+def words_of(path):
+    """Names and texts of a module's code, without its docstrings."""
+    tree = ast.parse(path.read_text())
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in set(ast.walk(tree)) - prose:
+        yield from (
+            value
+            for name in ("id", "attr", "arg", "name", "value")
+            if isinstance(value := getattr(node, name, None), str)
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from scenario import DEVICE, TOOLS, World, build, spec, toy_binary, toy_fault, t
 
 from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
-from tuner.engine.finals_time import first_estimate
+from tuner.engine.finals_time import limit_finals
 from tuner.engine.trial import TrialState
 from workers.job_records import (
     Built,
@@ -339,7 +340,7 @@ def test_a_run_with_a_limit_keeps_the_time_of_finals_free(finals_s):
 def test_all_tasks_of_a_short_run_are_searched():
     # The usual finals of four tasks on one device would take longer than the run.
     usual_s, wall_s, number = 0.1, 0.35, 4
-    kept_s = first_estimate(usual_s, wall_s, number)
+    kept_s = min(usual_s, limit_finals(wall_s, number))
     budget = TaskBudget(ends_at=wall_s, finals_s=kept_s)
     tasks = [spec(task_id=each, budget=budget) for each in range(1, number + 1)]
     world = World(Engine(tasks, builders=1), workers=1).run()
@@ -347,11 +348,11 @@ def test_all_tasks_of_a_short_run_are_searched():
     assert min(tried[each] for each in range(1, number + 1)) > 3
 
 
-def test_without_a_limit_the_finals_take_their_usual_time():
-    assert first_estimate(8.0, None, 18) == 8.0
-    assert first_estimate(8.0, 600.0, 4) == 8.0
-    assert first_estimate(8.0, 30.0, 4) == 2.5
-    assert first_estimate(8.0, 12.0, 0.25) == 4.0
+def test_the_finals_of_a_run_with_a_limit_take_a_third_of_it():
+    assert limit_finals(None, 18) == math.inf
+    assert limit_finals(600.0, 4) == 50.0
+    assert limit_finals(30.0, 4) == 2.5
+    assert limit_finals(12.0, 0.25) == 4.0
 
 
 def test_a_search_without_an_estimate_uses_the_whole_time():

@@ -14,7 +14,7 @@ from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadEr
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from tuner.api.databases import CallDatabase
-from tuner.api.keywords import Budget, TuneKeywords, list_keywords
+from tuner.api.keywords import TuneKeywords, list_keywords
 from tuner.api.result import TuneResult
 from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
@@ -299,6 +299,8 @@ class TuneCall:
 
     def _settings(self, kernel: Kernel, url: str) -> dict[str, Any]:
         """The settings of config.yaml with one campaign, `tune`."""
+        from tuner.settings.sections import split_limits
+
         workloads: list[dict[str, Value]] = []
         for each in self.workloads:  # perhaps with values that are refused and cannot be hashed
             if each.as_dict() not in workloads:
@@ -308,7 +310,7 @@ class TuneCall:
         campaign = {
             "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
             "targets": [target] if target else list(kernel.kinds),
-            **_limits(given["budget"]),
+            **split_limits(given["budget"]),
             "strategy": {"name": given["strategy"], "seed": given["seed"]},
         }
         return {
@@ -354,15 +356,6 @@ def _refuse_other_values(workloads: Sequence[Workload]) -> None:
                     f"{name}={value!r}: expected a number, text, a boolean or None",
                     "see the kernel's workloads with `tuner spaces show`",
                 )
-
-
-def _limits(budget: Budget) -> dict[str, Any]:
-    """The keys `budget` and `wall` of a campaign."""
-    if not isinstance(budget, Mapping):
-        return {"budget": {"trials": budget}}
-    limits = dict(budget)
-    whole = {"wall": limits.pop("wall")} if "wall" in limits else {}
-    return {"budget": limits, **whole}
 
 
 def _note(outcome: RunOutcome) -> str:

@@ -28,9 +28,8 @@ class RunOptions:
     workloads: tuple[str, ...] = ()
     #: Trials per task, in place of the budget's.
     trials: int | None = None
-    #: Wall-clock seconds of the whole command from its start, in place of the campaign's. Finals
-    #: are included: each search ends early enough for them.
-    wall_s: float | None = None
+    #: Keys of the campaign with values that take the place of its own.
+    replaced: Mapping[str, object] = field(default_factory=dict)
     #: The start of the command, by `time.monotonic`.
     started_s: float = field(default_factory=time.monotonic, compare=False)
     #: Seconds of device time per task, in place of the budget's.
@@ -100,8 +99,7 @@ def adjust_campaign(campaign: CampaignConfig, options: RunOptions) -> CampaignCo
         )
         for line in campaign.tasks
     ]
-    wall_s = campaign.wall if options.wall_s is None else options.wall_s
-    return campaign.model_copy(update={"tasks": tasks, "wall": wall_s})
+    return campaign.model_copy(update={"tasks": tasks, **options.replaced})
 
 
 def requested_of(

@@ -35,6 +35,7 @@ from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import ExpectedWorkers, StartedPool, await_workers, required_pool
 from tuner.engine import Engine, TaskSpec
+from tuner.engine.finals_time import limit_finals
 from tuner.integrations.priors import read_folder
 from tuner.progress import Progress, ProgressCallback
 from tuner.settings import anchor
@@ -147,9 +148,8 @@ class CampaignRun:
         pool = started.pool
         # A pool in virtual time brings its own clock.
         clock = pool.clock
-        wall_s = self.campaign.wall
-        if wall_s is not None:
-            self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
+        if (whole_s := self.campaign.wall) is not None:
+            self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
         workers = list(pool.describe_workers() or ())
         announcer.opening(workers)
@@ -214,15 +214,15 @@ class CampaignRun:
         info = self._spec.begin(self.store, scheduled)
         self.store = lease.take(self.store, info)
         self._run_id = info.run_id
+        timed = sum(not item.compile_only for item in scheduled)
         specs_of = TaskSpecs(
             self.store,
             self.settings,
             str(self.options.base.resolve()),
             bool(info.environment.get("fresh")),
             self.ends_at,
-            self.campaign.wall,
+            limit_finals(self.campaign.wall, timed / max(1, len(workers))),
             read_folder(self.options.base / self.settings.paths.priors),
-            sum(not item.compile_only for item in scheduled) / max(1, len(workers)),
         )
         protocol_key = self.settings.measure.make_protocol().key
         specs = []

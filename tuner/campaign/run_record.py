@@ -75,7 +75,7 @@ class RunSpec:
 
     def document(self) -> dict[str, Any]:
         """The campaign, the measuring protocol and the filters, as JSON types."""
-        spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description", "wall"})
+        spec = self.campaign.describe_work()
         spec["measure"] = self.settings.measure.model_dump(mode="json")
         spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
         return spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from search_spaces.space import BoundSpace
 from tuner.campaign import tasks
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
-from tuner.engine.finals_time import first_estimate
 from tuner.engine.warm_start import nearest_winners
 from tuner.integrations.priors import Priors
 from tuner.settings.sections import Settings
@@ -46,12 +46,10 @@ class TaskSpecs:
     fresh: bool
     #: The moment on the pool's clock at which the run is to be over; None: no such limit.
     ends_at: float | None = None
-    #: Seconds from the start of the command to that moment.
-    wall_s: float | None = None
+    #: The most seconds to expect of the finals of a task.
+    finals_at_most_s: float = math.inf
     #: Imported configs.
     priors: Priors = field(default_factory=Priors)
-    #: How many timed tasks of the run a device has, on average.
-    tasks_a_device: float = 1.0
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -114,7 +112,7 @@ class TaskSpecs:
         if item.compile_only:
             return 0.0
         usual_s = backend_kinds.spec(item.device.kind).seconds_of_finals
-        return first_estimate(usual_s, self.wall_s, self.tasks_a_device)
+        return min(usual_s, self.finals_at_most_s)
 
     def _find_timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""

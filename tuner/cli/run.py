@@ -139,7 +139,7 @@ def run(
         kernels=tuple(kernel or ()),
         workloads=tuple(workload or ()),
         trials=trials,
-        wall_s=_seconds(wall),
+        replaced={} if wall is None else {"wall": _seconds(wall)},
         started_s=command_started_s(),
         strategy=strategy,
         report=not no_report,
@@ -318,11 +318,9 @@ def _winners(settings: Settings, run_id: int) -> list[dict[str, object]]:
         return []
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str) -> float:
     from tuner.settings.sections import parse_duration
 
-    if text is None:
-        return None
     try:
         value = parse_duration(text)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
@@ -16,16 +17,14 @@ _FINALS = (Stage.FINALS, Stage.CONFIRM)
 _SHARE = 1 / 3
 
 
-def first_estimate(usual_s: float, wall_s: float | None, tasks_a_device: float) -> float:
-    """Seconds to expect of the finals of a task before the run has seen any.
+def limit_finals(run_s: float | None, tasks_a_device: float) -> float:
+    """The most seconds to expect of the finals of a task before the run has seen any.
 
-    usual_s: on this kind of device. wall_s: the time of the whole run; None: no limit.
-    tasks_a_device: how many tasks a device has on average. Their finals wait for each other. All of
-    them together take at most a third of the run, or the searches would end at their start.
+    run_s: the time of the whole run; None: no limit. tasks_a_device: how many timed tasks a device
+    has on average. Their finals wait for each other. All of them together take at most a third of
+    the run, or the searches would end at their start.
     """
-    if wall_s is None:
-        return usual_s
-    return min(usual_s, wall_s * _SHARE / max(1.0, tasks_a_device))
+    return math.inf if run_s is None else run_s * _SHARE / max(1.0, tasks_a_device)
 
 
 @dataclass(slots=True)

@@ -10,29 +10,13 @@ from pydantic_core import ErrorDetails
 
 from results_db.masking import mask_passwords
 from search_spaces.near_names import did_you_mean
-from tuner.settings.sections import ConfigError, Settings
+from tuner.settings.sections import RENAMED, ConfigError, Settings
 from tuner.settings.yaml_file import KeyPath
 
 Where = Callable[[KeyPath], str]
 
 
 SCHEMA_HINT = "`tuner config schema` prints what every key takes"
-#: Keys that have another name now: the ends of their paths, and a remedy.
-_RENAMED: dict[KeyPath, tuple[str, str]] = {
-    ("budget", "wall"): (
-        "a budget limits one task, and `wall` the whole run",
-        "write `search: 4m` in the budget for the search time of a task, or `wall: 4m` in the "
-        "campaign for the whole run",
-    ),
-    ("pool", "cpu_runners"): (
-        "set in `devices` now; write `devices: {cpu: {runners: 2}}`",
-        "`runners: null` means one per machine",
-    ),
-    ("pool", "simulated"): (
-        "set in `devices` now; write `devices: {simulated: {runners: 4, options: {seed: 1}}}`",
-        "all keys but `runners` are options",
-    ),
-}
 
 
 def format_path(path: KeyPath) -> str:
@@ -95,8 +79,8 @@ def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tupl
     item = items[0]
     place = f"{where(path)}: {format_path(path)}"
     known = _keys_at(path[:-1])
-    if item["type"] == "extra_forbidden" and path[-2:] in _RENAMED:
-        text, hint = _RENAMED[path[-2:]]
+    if item["type"] == "extra_forbidden" and path[-2:] in RENAMED:
+        text, hint = RENAMED[path[-2:]]
         return f"{place}: {text}", hint
     if item["type"] == "extra_forbidden":
         hint = f"valid keys here: {', '.join(known)}" if known else ""

@@ -164,6 +164,13 @@ class TaskConfig(SettingsSection):
     """Parameter name to allowed values, to narrow the search space."""
 
 
+def split_limits(limits: object) -> dict[str, object]:
+    """The keys `budget` and `wall` of a campaign, from a number of trials or from both in one."""
+    budget = dict(limits) if isinstance(limits, Mapping) else {"trials": limits}
+    whole = {name: budget.pop(name) for name in ("wall",) if name in budget}
+    return {"budget": budget, **whole}
+
+
 class ScheduleConfig(SettingsSection):
     """When a campaign starts without a command."""
 
@@ -193,6 +200,10 @@ class CampaignConfig(SettingsSection):
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
     schedule: ScheduleConfig | None = None
+
+    def describe_work(self) -> dict[str, Any]:
+        """What the runs of the campaign do, as JSON types; a resumed run does the same."""
+        return self.model_dump(mode="json", exclude={"schedule", "description", "wall"})
 
 
 class DatabaseConfig(SettingsSection):
@@ -348,3 +359,21 @@ class Settings(SettingsSection):
     """Kernels beyond the built-in ones and entry points: `module:object` or `file.py:object`."""
     campaigns: dict[str, CampaignConfig] = Field(default_factory=dict)
     """Campaigns by name."""
+
+
+#: Keys that have another name now: the ends of their paths, and a remedy.
+RENAMED: dict[tuple[str | int, ...], tuple[str, str]] = {
+    ("budget", "wall"): (
+        "a budget limits one task, and `wall` the whole run",
+        "write `search: 4m` in the budget for the search time of a task, or `wall: 4m` in the "
+        "campaign for the whole run",
+    ),
+    ("pool", "cpu_runners"): (
+        "set in `devices` now; write `devices: {cpu: {runners: 2}}`",
+        "`runners: null` means one per machine",
+    ),
+    ("pool", "simulated"): (
+        "set in `devices` now; write `devices: {simulated: {runners: 4, options: {seed: 1}}}`",
+        "all keys but `runners` are options",
+    ),
+}
