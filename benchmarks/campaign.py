@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from results_db import Store
-from search_spaces.statistics import verdict
 from tuner import settings, tables
 from tuner.campaign import RunOptions, run_campaign
 from tuner.traces import record
@@ -42,14 +40,14 @@ class Watch:
 
 
 def ratio(log):
-    return None if log is None else round(math.exp(log), 4)
+    return None if log is None else round(log.ratio, 4)
 
 
 def verdict_over(baseline):
     """The verdict on the winner against a baseline; None for a baseline without a time."""
     if baseline.log_ratio is None:
         return None
-    return verdict(-baseline.log_ratio, -baseline.log_ratio_high, -baseline.log_ratio_low)
+    return (-baseline.log_ratio).verdict()
 
 
 def task_entry(store, task):

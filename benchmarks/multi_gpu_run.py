@@ -351,7 +351,7 @@ def _spread(answers: dict[str, Measurement]) -> dict:
         anchors[worker] = round(statistics.median(anchor), 4)
         # A clearly slower finalist has fewer samples than the first one.
         pairs = [(one.samples_us, anchor[: len(one.samples_us)]) for one in timed]
-        ratios[worker] = [compare_pairs(own, reference).log_ratio for own, reference in pairs]
+        ratios[worker] = [compare_pairs(own, reference).value for own, reference in pairs]
     ranges = [
         math.expm1(max(column) - min(column)) for column in zip(*ratios.values(), strict=True)
     ]

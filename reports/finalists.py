@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from reports.quantity import pairs
 from reports.run_data import TaskData
 from results_db.stored_records import FinalRecord, SelectionRecord
+from search_spaces.log_ratio import LogRatio, known_ratio
 from search_spaces.records import Config, Status, canonical_json, config_key
 
 #: Each place with its meaning, in the order of the legend.
@@ -31,11 +32,7 @@ class Finalist:
     #: The parameters in which the finalists differ.
     label: str
     #: ln(time / reference's time); None where unknown.
-    ln: float | None
-    #: Lower end of its interval.
-    low: float | None
-    #: Upper end of its interval.
-    high: float | None
+    log_ratio: LogRatio | None
 
 
 def finalists(task: TaskData, stage: str) -> list[Finalist]:
@@ -44,24 +41,20 @@ def finalists(task: TaskData, stage: str) -> list[Finalist]:
     differing = _differing([record.config for record in records])
     found = []
     for record in records:
-        ln = _log(record.log_ratio) if record.status is Status.CORRECT else None
+        ratio = known_ratio(record.log_ratio) if record.status is Status.CORRECT else None
         shown = {name: record.config[name] for name in differing if name in record.config}
         found.append(
             Finalist(
                 record=record,
-                place=_place(record, ln, task.info.selection),
+                place=_place(record, task.info.selection) if ratio else "failed",
                 label=pairs(shown or record.config) or "the only config",
-                ln=ln,
-                low=_log(record.log_ratio_low),
-                high=_log(record.log_ratio_high),
+                log_ratio=ratio,
             )
         )
-    return sorted(found, key=lambda f: (f.ln is None, f.ln or 0.0))
+    return sorted(found, key=lambda f: f.log_ratio.value if f.log_ratio else math.inf)
 
 
-def _place(record: FinalRecord, ln: float | None, selection: SelectionRecord | None) -> str:
-    if ln is None:
-        return "failed"
+def _place(record: FinalRecord, selection: SelectionRecord | None) -> str:
     key = config_key(record.config)
     if selection is not None and key == config_key(selection.winner):
         return "winner"
@@ -78,8 +71,3 @@ def _differing(configs: Sequence[Config]) -> list[str]:
         for name in names
     }
     return [name for name in names if len(values[name]) > 1]
-
-
-def _log(value: float | None) -> float | None:
-    """The logarithm of a ratio; None for one that a figure cannot show."""
-    return value if value is not None and math.isfinite(value) and abs(value) < 50 else None

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from reports.finalists import Finalist
-from reports.quantity import clean, pairs, plain
-from reports.ratio import finite
+from reports.quantity import clean, finite, pairs, plain
 from reports.run_data import TaskData
 from results_db.stored_records import TrialRecord
 from search_spaces.records import Value
@@ -84,9 +83,9 @@ def depths_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
 def finals_frame(finalists: Sequence[Finalist]) -> pd.DataFrame:
     """One row per timed finalist: label, place, ln, low, high (NaN where unknown), passes."""
     rows = [
-        (f.label, f.place, f.ln, f.low, f.high, len(f.record.samples_us))
+        (f.label, f.place, ratio.value, *(ratio.ends or (None, None)), len(f.record.samples_us))
         for f in finalists
-        if f.ln is not None
+        if (ratio := f.log_ratio) is not None
     ]
     frame = pd.DataFrame(rows, columns=["label", "place", "ln", "low", "high", "passes"])
     return frame.astype({"ln": float, "low": float, "high": float})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
-from reports.ratio import Ratio, finite, ratio_of
+from reports.quantity import finite
 from reports.run_data import TaskData
 from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import BaselineRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 
@@ -31,7 +32,7 @@ VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The config that ships for a task. A ratio above 1 means that it is faster."""
+    """The config that ships for a task. A positive log-ratio means that it is faster."""
 
     #: A key of `VERDICTS`.
     verdict: str
@@ -43,12 +44,12 @@ class TaskOutcome:
     #: 95 % interval of the median.
     interval_us: tuple[float, float] | None
     default_us: float | None
-    #: default time / time.
-    over_default: Ratio | None
+    #: ln(default time / time).
+    over_default: LogRatio | None
     #: The fastest correct baseline.
     baseline: BaselineRecord | None
-    #: baseline time / time.
-    over_baseline: Ratio | None
+    #: ln(baseline time / time).
+    over_baseline: LogRatio | None
     #: Share of the speed that the device's data sheet allows.
     roofline: float | None
     gb_s: float | None
@@ -65,11 +66,9 @@ class TaskOutcome:
         """Why the default config ships instead of the winner; empty where the winner ships."""
         return self.ships.kept_because if self.ships else ""
 
-    def over(self, baseline: BaselineRecord) -> Ratio | None:
-        """baseline time / time; None where nothing is confirmed."""
-        if self.ships is None:
-            return None
-        return ratio_of(*self.ships.over(baseline), (baseline.median_us, self.median_us))
+    def over(self, baseline: BaselineRecord) -> LogRatio | None:
+        """ln(baseline time / time); None where nothing is confirmed."""
+        return self.ships.over(baseline) if self.ships else None
 
     @property
     def icon(self) -> str:
@@ -98,14 +97,7 @@ def outcome(task: TaskData) -> TaskOutcome:
         if ships and selection
         else None,
         default_us=finite(selection.default_us) if selection else None,
-        over_default=ratio_of(
-            ships.log_ratio,
-            ships.log_ratio_low,
-            ships.log_ratio_high,
-            (selection.default_us, ships.median_us),
-        )
-        if ships and selection
-        else None,
+        over_default=ships.log_ratio if ships else None,
         baseline=task.fastest_baseline if confirmed else None,
         over_baseline=None,
         roofline=roofline,

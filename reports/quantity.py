@@ -7,12 +7,19 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from reports.ratio import Ratio
+from search_spaces.log_ratio import LogRatio
 
 NOTHING = "—"
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]"
 )
+
+
+def finite(value: float | None) -> float | None:
+    """The value as a float if it is finite and not negative, else None."""
+    if value is None or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
 
 
 def clean(text: str) -> str:
@@ -44,9 +51,9 @@ def micros(value: float | None) -> str:
     return plain(value, 4)
 
 
-def times(ratio: Ratio | None) -> str:
+def times(over: LogRatio | None) -> str:
     """`1.18x`"""
-    return NOTHING if ratio is None else factor(ratio.value)
+    return NOTHING if over is None else factor(over.ratio)
 
 
 def factor(value: float | None) -> str:
@@ -56,12 +63,13 @@ def factor(value: float | None) -> str:
     return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
 
 
-def span(ratio: Ratio | None) -> str:
+def span(over: LogRatio | None) -> str:
     """The interval of a ratio; empty text where unknown."""
-    if ratio is None or ratio.low is None or ratio.high is None:
+    if over is None or over.interval is None:
         return ""
-    digits = 2 if ratio.high - ratio.low >= 0.02 else 3
-    return f"{ratio.low:.{digits}f} to {ratio.high:.{digits}f}"
+    low, high = over.interval
+    digits = 2 if high - low >= 0.02 else 3
+    return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 0) -> str:

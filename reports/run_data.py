@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reports.ratio import finite
+from reports.quantity import finite
 from results_db.shipped import fastest_baseline
 from results_db.stored_records import (
     BaselineRecord,

@@ -23,6 +23,7 @@ from results_db.stored_records import (
     TaskKey,
     TrialRecord,
 )
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 from workers.job_records import Calibration
 
@@ -32,8 +33,6 @@ _MEASURED = (
     "incumbent",
     "median_us",
     "log_ratio",
-    "log_ratio_low",
-    "log_ratio_high",
     "error",
     "compiled",
     "verified_by",
@@ -123,7 +122,7 @@ def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
     """
     values = _plain(record, _MEASURED)
     values["clocks"] = dict(record.clocks)
-    return values if any(values[n] != _DEFAULTS.get(n) for n in _MEASURED) else None
+    return values if any(v != _DEFAULTS.get(name) for name, v in values.items()) else None
 
 
 def baseline_rows(task_id: int, records: Sequence[BaselineRecord]) -> list[dict[str, Any]]:
@@ -229,24 +228,32 @@ def trial_record(row: models.Trial) -> TrialRecord:
     values["status"] = Status(row.status)
     if row.measurement is not None:
         values |= {name: getattr(row.measurement, name) for name in _MEASURED}
+        values["log_ratio"] = log_ratio(row.measurement)
     return TrialRecord(**values)
 
 
 def baseline_record(row: models.Baseline) -> BaselineRecord:
     values = {field.name: getattr(row, field.name) for field in fields(BaselineRecord)}
-    return BaselineRecord(**{**values, "status": Status(row.status)})
+    return BaselineRecord(**values | {"status": Status(row.status), "log_ratio": log_ratio(row)})
 
 
 def final_record(row: models.Finalist) -> FinalRecord:
     values = {field.name: getattr(row, field.name) for field in fields(FinalRecord)}
-    return FinalRecord(**{**values, "status": Status(row.status)})
+    return FinalRecord(**values | {"status": Status(row.status), "log_ratio": log_ratio(row)})
 
 
 def selection_record(row: models.Selection) -> SelectionRecord:
     names = [field.name for field in fields(SelectionRecord) if field.name != "default"]
     values = {name: getattr(row, name) for name in names}
-    values["tie_set"] = tuple(row.tie_set)
+    values |= {"tie_set": tuple(row.tie_set), "log_ratio": log_ratio(row)}
     return SelectionRecord(**values, default=row.default_config)
+
+
+def log_ratio(row: Any) -> LogRatio | None:
+    """The ratio in the three columns of a row; None where unknown."""
+    if row.log_ratio is None:
+        return None
+    return LogRatio.of(row.log_ratio, row.log_ratio_low, row.log_ratio_high)
 
 
 def fire_values(
@@ -307,8 +314,18 @@ def _names(record: BaselineRecord | FinalRecord | SelectionRecord) -> Sequence[s
 
 def _plain(record: object, names: Sequence[str]) -> dict[str, Any]:
     values = {name: getattr(record, name) for name in names}
+    if "log_ratio" in values:
+        values |= _ratio_columns(values["log_ratio"])
     _refuse_nan(values)
     return values
+
+
+def _ratio_columns(ratio: LogRatio | None) -> dict[str, float | None]:
+    """Neither databases nor JSON have an infinity: an unknown end is None."""
+    ends = (ratio.low, ratio.high) if ratio else (None, None)
+    low, high = (None if end is None or math.isinf(end) else end for end in ends)
+    value = ratio.value if ratio else None
+    return {"log_ratio": value, "log_ratio_low": low, "log_ratio_high": high}
 
 
 def _refuse_nan(values: Mapping[str, Any]) -> None:

@@ -76,17 +76,18 @@ def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecor
 
 def _baselines(connection: Connection, run_id: int) -> dict[int, list[BaselineRecord]]:
     """The baselines of a run by task, without their samples."""
-    names = ("name", "median_us", "log_ratio", "log_ratio_low", "log_ratio_high")
+    names = ("status", "name", "median_us", "log_ratio", "log_ratio_low", "log_ratio_high")
     query = (
-        select(Task.id, Baseline.status, *(getattr(Baseline, name) for name in names))
+        select(Task.id, *(getattr(Baseline, name) for name in names))
         .join(Task, Baseline.task_id == Task.id)
         .where(Task.run_id == run_id)
         .order_by(Task.id, Baseline.position)
     )
     found: dict[int, list[BaselineRecord]] = {}
-    for task_id, status, *values in connection.execute(query):
-        record = BaselineRecord(status=Status(status), **dict(zip(names, values, strict=True)))
-        found.setdefault(task_id, []).append(record)
+    for row in connection.execute(query):
+        ratio = convert.log_ratio(row)
+        record = BaselineRecord(row.name, Status(row.status), row.median_us, ratio)
+        found.setdefault(row.id, []).append(record)
     return found
 
 

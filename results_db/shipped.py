@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
+from search_spaces.log_ratio import EQUAL, LogRatio, known_ratio
 from search_spaces.records import Config, Status, config_key
 
 #: An undecided winner ships only if the lower end of its speed-up's interval is at least this.
@@ -23,33 +24,25 @@ class Shipped:
     #: Confirmed median time; None where nothing is confirmed.
     median_us: float | None
     #: ln(default time / time); 0 if the default is kept, like its interval.
-    log_ratio: float | None
-    #: Lower end of its 95 % interval.
-    log_ratio_low: float | None
-    #: Upper end of its 95 % interval.
-    log_ratio_high: float | None
+    log_ratio: LogRatio | None
     #: Why the default config ships instead of the winner; empty where the winner ships.
     kept_because: str = ""
-    #: ln(default time / winner time) with its interval, where the default is kept.
-    from_winner: tuple[float | None, float | None, float | None] = (0.0, 0.0, 0.0)
+    #: ln(default time / winner time), where the default is kept; None where unknown.
+    from_winner: LogRatio | None = EQUAL
 
     @property
     def default_kept(self) -> bool:
         """Whether the default config ships although another config won the search."""
         return bool(self.kept_because)
 
-    def over(self, baseline: BaselineRecord) -> tuple[float | None, float | None, float | None]:
-        """ln(baseline time / shipped time) with its interval; None where unknown.
+    def over(self, baseline: BaselineRecord) -> LogRatio | None:
+        """ln(baseline time / shipped time); None where unknown.
 
         Baselines are paired with the winner. For a kept default, both intervals are added.
         """
-        shift, shift_low, shift_high = self.from_winner
-        low, high = baseline.log_ratio_low, baseline.log_ratio_high
-        return (
-            _less(baseline.log_ratio, shift),
-            _less(low, shift_high),
-            _less(high, shift_low),
-        )
+        paired, shift = baseline.log_ratio, self.from_winner
+        measured = paired - shift if paired and shift else None
+        return known_ratio(measured, baseline.median_us, self.median_us)
 
     def samples_us(
         self, selection: SelectionRecord, finals: tuple[FinalRecord, ...]
@@ -64,14 +57,12 @@ class Shipped:
 
 def select_shipped(selection: SelectionRecord) -> Shipped:
     """The config that ships: never one that may be slower than the default."""
-    ratio = (selection.log_ratio, selection.log_ratio_low, selection.log_ratio_high)
     why = _may_be_worse(selection)
     if selection.default is None or not why:
-        return Shipped(selection.winner, selection.tie_set, selection.median_us, *ratio)
-    kept = (selection.default,)
-    return Shipped(
-        selection.default, kept, selection.default_us, 0.0, 0.0, 0.0, why, from_winner=ratio
-    )
+        ratio = known_ratio(selection.log_ratio, selection.default_us, selection.median_us)
+        return Shipped(selection.winner, selection.tie_set, selection.median_us, ratio)
+    kept, from_winner = selection.default, selection.log_ratio
+    return Shipped(kept, (kept,), selection.default_us, EQUAL, why, from_winner)
 
 
 def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | None:
@@ -89,14 +80,10 @@ def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | No
 def _may_be_worse(selection: SelectionRecord) -> str:
     if selection.verdict == "slower":
         return "the confirmation found the winner of the search slower than the default"
-    low = selection.log_ratio_low
-    if selection.verdict == "undecided" and low is not None and math.exp(low) < NOT_WORSE:
+    interval = selection.log_ratio.interval if selection.log_ratio else None
+    if selection.verdict == "undecided" and interval and interval[0] < NOT_WORSE:
         return (
             "the winner of the search cannot be distinguished from the default and may be "
-            f"{1 - math.exp(low):.1%} slower"
+            f"{1 - interval[0]:.1%} slower"
         )
     return ""
-
-
-def _less(value: float | None, shift: float | None) -> float | None:
-    return None if value is None or shift is None else value - shift

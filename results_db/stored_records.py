@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
 from workers.job_records import Calibration
 
@@ -84,11 +85,7 @@ class TrialRecord:
     #: Calibrated median time; None when nothing was timed.
     median_us: float | None = None
     #: ln(time / incumbent's time) in the same screening.
-    log_ratio: float | None = None
-    #: Lower end of its 95 % interval.
-    log_ratio_low: float | None = None
-    #: Upper end of its 95 % interval.
-    log_ratio_high: float | None = None
+    log_ratio: LogRatio | None = None
     #: ||out - ref|| / ||ref||, the largest over all seeds.
     error: float | None = None
     #: Launches that compiled on the device worker.
@@ -154,11 +151,7 @@ class BaselineRecord:
     #: Confirmed median time.
     median_us: float | None = None
     #: ln(baseline time / winner time): positive when the winner is faster.
-    log_ratio: float | None = None
-    #: Lower end of its 95 % interval.
-    log_ratio_low: float | None = None
-    #: Upper end of its 95 % interval.
-    log_ratio_high: float | None = None
+    log_ratio: LogRatio | None = None
     #: ||out - ref|| / ||ref||.
     error: float | None = None
     #: One line on a failure.
@@ -179,12 +172,8 @@ class FinalRecord:
     median_us: float | None = None
     #: ln(time / reference's time): positive when slower. The reference of a race is its leader;
     #: the reference of a confirmation is the winner. A reference's own ratio is 0.
-    log_ratio: float | None = None
-    #: Lower end of its interval. The intervals of a race hold jointly, with the probability that
-    #: the protocol states. The intervals of a confirmation are 95 % each.
-    log_ratio_low: float | None = None
-    #: Upper end of its interval.
-    log_ratio_high: float | None = None
+    #: The intervals of a race hold jointly, with the probability that the protocol states.
+    log_ratio: LogRatio | None = None
     #: Raw times in the order of the passes.
     samples_us: tuple[float, ...] = field(default=(), repr=False)
     #: Whether the finalist was dropped before the end of the race, and so has fewer samples.
@@ -215,11 +204,7 @@ class SelectionRecord:
     #: The default config's median time in the confirmation.
     default_us: float | None = None
     #: ln(default time / winner time): positive when the winner is faster.
-    log_ratio: float | None = None
-    #: Lower end of its 95 % interval.
-    log_ratio_low: float | None = None
-    #: Upper end of its 95 % interval.
-    log_ratio_high: float | None = None
+    log_ratio: LogRatio | None = None
     #: The winner's raw times in the confirmation.
     samples_us: tuple[float, ...] = field(default=(), repr=False)
     #: Launches that compiled on the device worker during the confirmation.

@@ -22,17 +22,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from search_spaces.log_ratio import EQUAL, THRESHOLD, LogRatio
+
 __all__ = [
-    "THRESHOLD",
     "TRIM",
-    "PairedRatio",
     "TieSet",
-    "Verdict",
     "finite_times",
     "geometric_mean",
     "median_interval",
@@ -40,29 +39,15 @@ __all__ = [
     "relative_iqr",
     "tie_set",
     "trimmed_mean",
-    "verdict",
 ]
 
-Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: Share of the values that a trimmed mean omits at either end.
 TRIM = 0.1
-#: Relative difference from which a verdict is `faster` or `slower`, and which bounds a tie set.
-THRESHOLD = 0.01
 _CONFIDENCE = 0.95
 _FEWEST_FOR_INTERVAL = 6
 _FEWEST_FOR_IQR = 4
-
-
-@dataclass(frozen=True, slots=True)
-class PairedRatio:
-    """ln(time a / time b) over `n` pairs with its confidence interval."""
-
-    log_ratio: float
-    low: float
-    high: float
-    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +60,7 @@ class TieSet:
     #: The winner, then the candidates whose interval reaches its time.
     equals: tuple[str, ...]
     #: The log-ratio of every candidate to the winner.
-    ratios: Mapping[str, PairedRatio]
+    ratios: Mapping[str, LogRatio]
 
 
 # -- comparison of two -----------------------------------------------------------------------------
@@ -92,7 +77,7 @@ def compare_pairs(
     *,
     confidence: float = _CONFIDENCE,
     quantum_us: float = 0.0,
-) -> PairedRatio:
+) -> LogRatio:
     """ln(a / b) from samples whose equal positions are pairs, with a two-sided t interval.
 
     samples: positive times in us, equally many, at least one; the interval of one pair is infinite.
@@ -107,22 +92,6 @@ def compare_pairs(
     log_ratios = np.log(a) - np.log(b)
     rounding = quantum_us**2 / 12 * float(np.mean(a) ** -2 + np.mean(b) ** -2)
     return _interval(log_ratios, confidence, rounding)
-
-
-def verdict(log_ratio: float, low: float, high: float, threshold: float = THRESHOLD) -> Verdict:
-    """The verdict on a time from the interval of ln(time / reference time).
-
-    `same`: the whole interval is inside the threshold. `faster` and `slower`: the interval excludes
-    zero and the estimate exceeds the threshold. Otherwise `undecided`.
-    """
-    margin = math.log1p(threshold)
-    if -margin <= low and high <= margin:
-        return "same"
-    if high < 0 and log_ratio <= -margin:
-        return "faster"
-    if low > 0 and log_ratio >= margin:
-        return "slower"
-    return "undecided"
 
 
 # -- comparison of many ----------------------------------------------------------------------------
@@ -151,7 +120,7 @@ def tie_set(
     winner = min(logs, key=lambda name: trimmed_mean(logs[name] - pass_means))
     confidence = 1 - (1 - _CONFIDENCE) / (looks * max(1, len(times) - 1))
     ratios = {
-        name: PairedRatio(0.0, 0.0, 0.0, len(samples))
+        name: EQUAL
         if name == winner
         else compare_pairs(samples, times[winner][: len(samples)], confidence=confidence)
         for name, samples in times.items()
@@ -163,10 +132,10 @@ def tie_set(
     members = [
         name
         for name, ratio in ratios.items()
-        if name != winner and (name in equals or ratio.log_ratio <= margin)
+        if name != winner and (name in equals or ratio.value <= margin)
     ]
     for names in (equals, members):
-        names.sort(key=lambda name: ratios[name].log_ratio)
+        names.sort(key=lambda name: ratios[name].value)
     return TieSet(winner, (winner, *members), (winner, *equals), ratios)
 
 
@@ -214,7 +183,7 @@ def relative_iqr(samples: Sequence[float]) -> float | None:
     return (high - low) / middle
 
 
-def _interval(log_ratios: Floats, confidence: float, rounding: float) -> PairedRatio:
+def _interval(log_ratios: Floats, confidence: float, rounding: float) -> LogRatio:
     """The estimate and its interval; `rounding` is the least variance."""
     n = len(log_ratios)
     from scipy.special import stdtrit  # takes longer to import than numpy
@@ -224,9 +193,9 @@ def _interval(log_ratios: Floats, confidence: float, rounding: float) -> PairedR
     kept = n - 2 * cut
     centre = float(ordered[cut : n - cut].mean())
     if n == 1:
-        return PairedRatio(centre, -math.inf, math.inf, 1)
+        return LogRatio.of(centre)
     winsorised = np.clip(ordered, ordered[cut], ordered[n - cut - 1])
     variance = max(float(winsorised.var(ddof=1)), rounding)
     error = math.sqrt(variance) / (kept / n * math.sqrt(n))
     half = float(stdtrit(kept - 1, 0.5 + confidence / 2)) * error
-    return PairedRatio(centre, centre - half, centre + half, n)
+    return LogRatio(centre, centre - half, centre + half)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 
 
@@ -236,9 +237,7 @@ class Timing:
     samples_us: tuple[float, ...] = field(default=(), repr=False)
     #: ln(time / time of the reference) with its 95 % interval. The reference is the incumbent of a
     #: screening, and otherwise the first candidate that was timed.
-    log_ratio: float = 0.0
-    log_ratio_low: float = 0.0
-    log_ratio_high: float = 0.0
+    log_ratio: LogRatio = EQUAL
     #: ||out - ref|| / ||ref|| of the worst seed; negative if correctness is known from `verified`.
     error: float = -1.0
     #: Whether a repetition gave the same bits; None if it was not tried.

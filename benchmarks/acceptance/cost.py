@@ -128,9 +128,9 @@ def _screened(harness: Harness, name: str) -> dict:
         rest_ms.append(1e3 * (answer.device_s - answer.timing_s) / len(batch))
         outcomes = list(zip(batch, answer.outcomes, strict=False))
         better = [
-            (o.log_ratio, a, o.median_us)
+            (o.log_ratio.value, a, o.median_us)
             for a, o in outcomes
-            if isinstance(o, Timing) and o.samples_us and o.log_ratio_high < 0
+            if isinstance(o, Timing) and o.samples_us and o.log_ratio.high < 0
         ]
         if better:
             _, incumbent, best_us = min(better, key=lambda item: item[0])

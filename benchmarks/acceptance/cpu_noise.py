@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from acceptance import simulated_worlds
-from search_spaces.statistics import TRIM, compare_pairs, median_interval, trimmed_mean, verdict
+from search_spaces.statistics import TRIM, compare_pairs, median_interval, trimmed_mean
 
 #: C2: clock drift, as its standard deviation and its correlation time in seconds.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))
@@ -74,7 +74,7 @@ def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dic
         first[1::2], second[1::2] = times[3::4], times[2::4]
         ratio = compare_pairs(first, second)
         counts["paired"] += not ratio.low <= 0 <= ratio.high
-        call = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        call = ratio.verdict()
         counts["declared"] += call in ("faster", "slower")
         windows = times[:_WINDOW], times[_WINDOW:]
         counts["sequential"] += stats.mannwhitneyu(*windows).pvalue < 0.05
@@ -127,7 +127,7 @@ def coarse_clock(trials: int, seed: int = 3) -> dict[str, float]:
         a, b = (np.maximum(QUANTUM, np.round(x / QUANTUM) * QUANTUM) for x in (a, b))
         ratio = compare_pairs(a, b, quantum_us=QUANTUM)
         covered += ratio.low <= truth <= ratio.high
-        errors["trimmed_mean"].append(abs(ratio.log_ratio - truth))
+        errors["trimmed_mean"].append(abs(ratio.value - truth))
         errors["median"].append(abs(math.log(np.median(a) / np.median(b)) - truth))
     means = {name: statistics.mean(values) for name, values in errors.items()}
     return {**means, "covered": covered / trials}
@@ -148,7 +148,7 @@ def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
         share = (cut + 0.5) / count
         winsorised = np.asarray(stats.mstats.winsorize(values, (share, share)))
         error = stats.sem(winsorised) / (1 - 2 * cut / count)
-        low, _ = stats.t.interval(0.95, count - 2 * cut - 1, ratio.log_ratio, error)
+        low, _ = stats.t.interval(0.95, count - 2 * cut - 1, ratio.value, error)
         off["half_width"] = max(off["half_width"], abs(low / ratio.low - 1))
     return off
 

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from search_spaces.statistics import compare_pairs, tie_set, verdict
+from search_spaces.statistics import compare_pairs, tie_set
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.elimination import race
 from workers.measure.race.interleaving import collect_passes
@@ -64,9 +64,9 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
         timer = _timer("rotate" if buffers == "pool" else "warm")
         a, b = collect_passes(timer, candidates, PAIRS, warm_ms=20.0)
         ratio = compare_pairs(a, b)
-        ratios.append(abs(ratio.log_ratio))
+        ratios.append(abs(ratio.value))
         counts["differ"] += not ratio.low <= 0 <= ratio.high
-        counts["declared"] += verdict(ratio.log_ratio, ratio.low, ratio.high) in (
+        counts["declared"] += ratio.verdict() in (
             "faster",
             "slower",
         )
@@ -89,8 +89,8 @@ def planted(effect: float, runs: int) -> dict[str, float]:
         candidates = [Candidate(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
         a, b = collect_passes(_timer(), candidates, PAIRS, warm_ms=20.0)
         ratio = compare_pairs(a, b)
-        measured.append(ratio.log_ratio)
-        call = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        measured.append(ratio.value)
+        call = ratio.verdict()
         counts["slower"] += call == "slower"
         counts["faster"] += call == "faster"
     shares = {name: count / runs for name, count in counts.items()}
@@ -156,7 +156,7 @@ def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
         for entry in entries[:-1]:
             both = min(len(entry.samples_us), len(incumbent_entry.samples_us))
             ratio = compare_pairs(entry.samples_us[:both], incumbent_entry.samples_us[:both])
-            scores[entry.candidate.name] = base + ratio.log_ratio
+            scores[entry.candidate.name] = base + ratio.value
         incumbent = by_name[min(scores, key=scores.__getitem__)]
     named = sorted(scores, key=scores.__getitem__)[:finalists]
     entries = race(timer, [by_name[name] for name in named], _CONSTANTS)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acceptance.result import Result, percent
-from search_spaces.statistics import THRESHOLD, compare_pairs, verdict
+from search_spaces.log_ratio import THRESHOLD, LogRatio
+from search_spaces.statistics import compare_pairs
 
 #: Planted share of work, and the minimum share of its pairs in which it must be detected.
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}
@@ -40,7 +41,7 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        return str(verdict(self.log_ratio, self.low, self.high))
+        return str(LogRatio(self.log_ratio, self.low, self.high).verdict())
 
     @property
     def apart(self) -> int:
@@ -55,7 +56,7 @@ def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) 
     return Pair(
         kernel,
         statistics.median(first_us),
-        ratio.log_ratio,
+        ratio.value,
         ratio.low,
         ratio.high,
         truth,
@@ -72,7 +73,7 @@ def log_ratios(rows, quantum_us=0.0) -> list[float]:
     ratios = []
     for row in rows:
         both = min(len(row), len(rows[0]))
-        ratios.append(compare_pairs(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
+        ratios.append(compare_pairs(row[:both], rows[0][:both], quantum_us=quantum_us).value)
     return ratios
 
 

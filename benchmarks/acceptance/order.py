@@ -64,7 +64,7 @@ def _first_place(harness: Harness, result: Result, name: str) -> None:
     rows = timer.collect(field, [order] * harness.setup.times(96, 32))
     others = [statistics.median(column) for column in zip(*rows[1:], strict=True)]
     ratio = compare_pairs(rows[0], others, quantum_us=timer.quantum_us)
-    penalty = math.expm1(ratio.log_ratio)
+    penalty = math.expm1(ratio.value)
     result.add(
         f"{name}: penalty of the first place of a pass",
         "<= 0.5 %",

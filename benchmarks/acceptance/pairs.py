@@ -89,9 +89,9 @@ def _make_confirmed_pair(name: str, answer: Measurement) -> Pair:
     return Pair(
         name,
         first.median_us,
-        second.log_ratio,
-        second.log_ratio_low,
-        second.log_ratio_high,
+        second.log_ratio.value,
+        second.log_ratio.low,
+        second.log_ratio.high,
         p_value=signed_rank(second.samples_us, first.samples_us),
     )
 
@@ -175,7 +175,7 @@ def _record(harness: Harness, candidates, rows, passes: int) -> None:
 
 def _truths(rows) -> dict[float, float]:
     """Log-ratios to the candidate without extra work."""
-    return {s: compare_pairs(row, rows[0.0]).log_ratio for s, row in rows.items() if s}
+    return {s: compare_pairs(row, rows[0.0]).value for s, row in rows.items() if s}
 
 
 # -- at the power limit ------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def coverage(setup: Setup) -> Result:
         longer()
         short = [harness.final(timer, field) for _ in range(each)]
         longer()
-        truth = compare_pairs(rows[1], rows[0], quantum_us=timer.quantum_us).log_ratio
+        truth = compare_pairs(rows[1], rows[0], quantum_us=timer.quantum_us).value
         pairs += [
             compare(kernel.name, base, more, timer.quantum_us, truth=truth, planted=0.01)
             for base, more in short

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reports.parts.view import Table
-from reports.quantity import NOTHING, plain
-from reports.ratio import finite
+from reports.quantity import NOTHING, finite, plain
 from reports.run_data import RunData
 
 _HEADINGS = (

@@ -9,8 +9,7 @@ from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import FigureView, Table, figure_view
-from reports.quantity import count, micros, pairs, percent
-from reports.ratio import finite
+from reports.quantity import count, finite, micros, pairs, percent
 from reports.run_data import TaskData
 
 _HEADINGS = (
@@ -49,7 +48,7 @@ def _part(task: TaskData) -> TaskFinals:
     race, confirmation = finalists(task, "race"), finalists(task, "confirm")
     table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
     selection = task.info.selection
-    raced = any(finalist.ln is not None for finalist in race)
+    raced = any(finalist.log_ratio is not None for finalist in race)
     shown = race if raced else confirmation
     frame = finals_frame(shown)
     view = None
@@ -68,22 +67,21 @@ def _part(task: TaskData) -> TaskFinals:
 
 def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
     record = finalist.record
-    ends = (finalist.low, finalist.high)
-    known = any(end is not None for end in ends)
+    ratio = finalist.log_ratio
     return (
         record.stage,
         pairs(record.config),
-        PLACES[finalist.place] if finalist.ln is not None else record.status.value,
+        PLACES[finalist.place] if ratio else record.status.value,
         micros(finite(record.median_us)),
-        percent(finalist.ln, 2),
-        " to ".join("unknown" if end is None else percent(end, 2) for end in ends) if known else "",
+        percent(ratio.value if ratio else None, 2),
+        " to ".join(percent(end, 2) for end in (ratio and ratio.ends) or ()),
         len(record.samples_us),
         record.message[:300],
     )
 
 
 def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
-    timed = [finalist for finalist in shown if finalist.ln is not None]
+    timed = [finalist for finalist in shown if finalist.log_ratio is not None]
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
     whiskers = (

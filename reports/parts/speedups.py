@@ -10,8 +10,8 @@ from reports import figures
 from reports.outcome import TaskOutcome
 from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import clean, span, times
-from reports.ratio import Ratio
 from reports.run_data import TaskData
+from search_spaces.log_ratio import LogRatio
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class _Point:
     opponent: str
     #: `default` or the name of the baseline.
     name: str
-    ratio: Ratio
+    over: LogRatio
 
 
 def speedup_view(results: list[tuple[TaskData, TaskOutcome]]) -> FigureView | None:
@@ -31,10 +31,10 @@ def speedup_view(results: list[tuple[TaskData, TaskOutcome]]) -> FigureView | No
     groups = [group for task, result in results if (group := _points(task, result))]
     if not groups:
         return None
-    shown, note = foremost(groups, lambda group: -min(point.ratio.value for point in group))
+    shown, note = foremost(groups, lambda group: -min(point.over.value for point in group))
     frame = pd.DataFrame(
         [
-            (p.task, p.opponent, p.name, p.ratio.value, p.ratio.low, p.ratio.high)
+            (p.task, p.opponent, p.name, p.over.ratio, *(p.over.interval or (None, None)))
             for group in shown
             for p in group
         ],
@@ -44,7 +44,7 @@ def speedup_view(results: list[tuple[TaskData, TaskOutcome]]) -> FigureView | No
     table = Table.of(
         ("task", "against", "times faster", "95 % interval"),
         (
-            (p.task, p.name, times(p.ratio), span(p.ratio) or "unknown")
+            (p.task, p.name, times(p.over), span(p.over) or "unknown")
             for group in groups
             for p in group
         ),
@@ -66,12 +66,12 @@ def _caption(groups: list[list[_Point]]) -> str:
     points = [p for group in groups for p in group if p.opponent == "default"]
     if not points:
         return "Speed-up over the fastest correct baseline, with 95 % intervals."
-    best = max(points, key=lambda point: point.ratio.value)
-    least = min(points, key=lambda point: point.ratio.value)
+    best = max(points, key=lambda point: point.over.value)
+    least = min(points, key=lambda point: point.over.value)
     if len(points) == 1:
-        return f"The speed-up of {best.task} over its default config is {times(best.ratio)}."
+        return f"The speed-up of {best.task} over its default config is {times(best.over)}."
     return (
-        f"The largest speed-up over the default config is {times(best.ratio)} ({best.task}), the "
-        f"smallest {times(least.ratio)} ({least.task}). A whisker that crosses 1 means that the "
+        f"The largest speed-up over the default config is {times(best.over)} ({best.task}), the "
+        f"smallest {times(least.over)} ({least.task}). A whisker that crosses 1 means that the "
         "two cannot be distinguished."
     )

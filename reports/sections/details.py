@@ -10,8 +10,18 @@ from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import FigureView, Section, Table, figure_view
-from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
-from reports.ratio import finite
+from reports.quantity import (
+    factor,
+    finite,
+    micros,
+    pairs,
+    percent,
+    plain,
+    seconds,
+    size,
+    span,
+    times,
+)
 from reports.run_data import RunData, TaskData
 from search_spaces.records import Status, config_key
 
@@ -195,14 +205,14 @@ def _baselines(task: TaskData, result: TaskOutcome) -> Table | None:
     rows = []
     for baseline in task.info.baselines:
         correct = baseline.status is Status.CORRECT
-        ratio = result.over(baseline) if correct else None
+        over = result.over(baseline) if correct else None
         rows.append(
             (
                 baseline.name,
                 baseline.status.value,
                 micros(finite(baseline.median_us)),
-                times(ratio),
-                span(ratio),
+                times(over),
+                span(over),
                 baseline.message[:300],
             )
         )

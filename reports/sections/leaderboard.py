@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from reports.outcome import VERDICTS, TaskOutcome, outcome
 from reports.parts.speedups import speedup_view
 from reports.parts.view import Section, script_json
-from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
-from reports.ratio import Ratio, finite
+from reports.quantity import NOTHING, finite, micros, pairs, percent, plain, span, times
 from reports.run_data import RunData, TaskData
 from results_db.spreadsheet import inert_cell
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status, canonical_json
 
 
@@ -130,8 +130,8 @@ def _format_named(name: str, median_us: float | None) -> str:
     return f"{name} {micros(median_us)} µs" if finite(median_us) is not None else ""
 
 
-def _ratio_cell(ratio: Ratio | None, opponent: str) -> Cell:
-    return _cell(times(ratio), ratio.value if ratio else None, span(ratio), opponent)
+def _ratio_cell(over: LogRatio | None, opponent: str) -> Cell:
+    return _cell(times(over), over.ratio if over else None, span(over), opponent)
 
 
 def _roofline(result: TaskOutcome) -> Cell:
@@ -152,9 +152,9 @@ def _baselines(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
             why = "not timed" if baseline.status is Status.CORRECT else baseline.status.value
             listed.append((baseline.name, why))
             continue
-        ratio = result.over(baseline)
+        over = result.over(baseline)
         text = f"{micros(baseline.median_us)} µs"
-        listed.append((baseline.name, f"{text} ({factor(ratio.value)})" if ratio else text))
+        listed.append((baseline.name, f"{text} ({times(over)})" if over else text))
     return listed
 
 
@@ -179,9 +179,9 @@ def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
             [
                 *(task.kernel, task.workload, key.device.name, key.device.target, result.verdict),
                 *(result.median_us, result.default_us),
-                *((over.value, over.low, over.high) if over else (None, None, None)),
+                *((over.ratio, *(over.interval or (None, None))) if over else (None, None, None)),
                 result.baseline.name if result.baseline else None,
-                against.value if against else None,
+                against.ratio if against else None,
                 *(result.roofline, result.tflop_s, result.gb_s, result.ties),
                 *(len(task.trials), len(task.failed), result.compiled, row.config_json),
                 *(times_us.get(name) for name in names),

@@ -12,8 +12,17 @@ from reports.outcome import TaskOutcome, outcome
 from reports.parts.calibration import calibration_table
 from reports.parts.finals import parts
 from reports.parts.view import FigureView, Section, Table, figure_view, foremost
-from reports.quantity import NOTHING, count, join_words, micros, pairs, percent, plain, seconds
-from reports.ratio import finite
+from reports.quantity import (
+    NOTHING,
+    count,
+    finite,
+    join_words,
+    micros,
+    pairs,
+    percent,
+    plain,
+    seconds,
+)
 from reports.run_data import RunData, TaskData
 from results_db.stored_records import TrialRecord
 from search_spaces.statistics import finite_times

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
-from reports.ratio import Ratio
 from reports.run_data import RunData, TaskData, compiled
 from results_db.stored_records import TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
 from workers import backend_kinds
@@ -56,11 +56,12 @@ def _device_sentence(results: list[TaskOutcome]) -> str:
         words = count(len(results), "workload") + ", none confirmed yet"
         return f"{words}; {failed} without a correct config." if failed else f"{words}."
     text = f"{count(len(tuned), 'workload')} tuned"
-    over = [r.over_baseline.value for r in tuned if r.over_baseline]
+    over = [r.over_baseline for r in tuned if r.over_baseline]
     if over:
         mean = "geomean " if len(over) > 1 else ""
-        text += f", {mean}{factor(geometric_mean(over))} over the fastest correct baseline"
-    ahead = sum(r.over_baseline is not None and r.over_baseline.verdict == "slower" for r in tuned)
+        speedup = factor(geometric_mean(each.ratio for each in over))
+        text += f", {mean}{speedup} over the fastest correct baseline"
+    ahead = sum((-each).verdict() == "slower" for each in over)
     if ahead:
         text += f" (still slower on {ahead})"
     verdicts = Counter(result.verdict for result in tuned)
@@ -146,8 +147,8 @@ def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
     return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
 
 
-def _ratio_tile(ratios: list[Ratio | None], what: str) -> list[tuple[str, str, str]]:
-    values = [ratio.value for ratio in ratios if ratio is not None]
+def _ratio_tile(ratios: list[LogRatio | None], what: str) -> list[tuple[str, str, str]]:
+    values = [over.ratio for over in ratios if over is not None]
     if not values:
         return []
     return [(factor(geometric_mean(values)), what, f"geomean of {count(len(values), 'workload')}")]

@@ -16,6 +16,7 @@ from adopted_kernels import KERNELS, call, filled, launch_from_table, swapped
 from results_db import SelectionRecord, Store
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status, config_key
 from tuner import tables
 from tuner.campaign import RunOptions, run_campaign
@@ -102,9 +103,7 @@ def library(farm, kernels, tmp_path_factory):
             default=store.trials(task.task_id)[0].config,
             median_us=10.0,
             default_us=20.0,
-            log_ratio=0.69,
-            log_ratio_low=0.68,
-            log_ratio_high=0.70,
+            log_ratio=LogRatio(0.69, 0.68, 0.70),
         )
         store.record_selection(task.task_id, selection, ())
     folder = tmp_path_factory.mktemp("tables")

@@ -15,6 +15,7 @@ import pytest
 
 import tuner
 from results_db import BaselineRecord, SelectionRecord, Store, TaskKey
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results
@@ -92,13 +93,11 @@ def hostile(tmp_path):
         default={"<b>": "default"},
         median_us=80.0,
         default_us=100.0,
-        log_ratio=ln,
-        log_ratio_low=ln - 0.01,
-        log_ratio_high=ln + 0.01,
+        log_ratio=LogRatio(ln, ln - 0.01, ln + 0.01),
         samples_us=(80.0,) * 20,
     )
     baselines = [
-        BaselineRecord(HOSTILE, Status.CORRECT, 160.0, math.log(2), 0.69, 0.70),
+        BaselineRecord(HOSTILE, Status.CORRECT, 160.0, LogRatio(math.log(2), 0.69, 0.70)),
         BaselineRecord("broken", Status.COMPILE, message=HOSTILE),
     ]
     device = Device("cpu", HOSTILE, "cpu:x86-64", 2, power_limit_w=300.0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from results_db import SelectionRecord, Store, TaskKey
+from search_spaces.log_ratio import LogRatio
 from search_spaces.recorded.recorded_kernel import (
     RecordedKernel,
     RecordedSpace,
@@ -109,9 +110,7 @@ def confirm(
         default=kernel.recorded.default,
         median_us=median_us,
         default_us=median_us and 2 * median_us,
-        log_ratio=0.69,
-        log_ratio_low=0.68,
-        log_ratio_high=0.70,
+        log_ratio=LogRatio(0.69, 0.68, 0.70),
     )
     with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
         run = store.begin_run("c", "spec", 0, {}, {})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 
 HOSTILE = "evil\x1b[31m[red]\u202ename|*"
@@ -57,9 +58,7 @@ def _confirm(store: Store, task: TaskInfo, gain: float, half_width: float) -> No
         default=DEFAULT,
         median_us=70.0,
         default_us=115.0,
-        log_ratio=gain,
-        log_ratio_low=gain - half_width,
-        log_ratio_high=gain + half_width,
+        log_ratio=LogRatio(gain, gain - half_width, gain + half_width),
     )
     store.record_selection(task.task_id, selection, [])
     store.set_stage(task.task_id, "done")

@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 from results_db.stored_records import SelectionRecord, TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.records import Config, Device, Status, Toolchain, Workload, config_key
 from search_spaces.space import BoundSpace, Constraint, SearchSpace
@@ -241,7 +242,9 @@ def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
     if job.baselines and reference:
         eager = samples(200.0, drift, rng)
         ratio = math.log(200.0 / toy_us(first.config))
-        baselines["eager"] = Timing("eager", 200.0, eager, ratio, ratio - 0.001, ratio + 0.001)
+        baselines["eager"] = Timing(
+            "eager", 200.0, eager, LogRatio(ratio, ratio - 0.001, ratio + 0.001)
+        )
     return Measurement(DEVICE, TOOLS, tuple(outcomes), baselines, device_s=0.01, method="simulated")
 
 
@@ -257,7 +260,7 @@ def outcome(job, candidate, reference, drift, rng) -> Timing | Failure:
     if not reference:
         ratio = 0.0
     median = sorted(values)[len(values) // 2]
-    return Timing(name, median, values, ratio, ratio - 0.002, ratio + 0.002, error=1e-7)
+    return Timing(name, median, values, LogRatio(ratio, ratio - 0.002, ratio + 0.002), error=1e-7)
 
 
 def samples(us: float, drift: list[float], rng: random.Random) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import pytest
 from scenario import DEVICE, TOOLS, samples, spec
 
 from results_db.stored_records import TrialRecord
+from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import compare_pairs
 from tuner.engine.finals import Finals
@@ -61,7 +62,8 @@ def race(finals, times, noise=0.001):
         log = math.log(us / first)
         name = config_key(trial.config)
         median = sorted(values)[30]
-        outcomes.append(Timing(name, median, values, log, log - 0.002, log + 0.002, 1e-7))
+        ratio = LogRatio(log, log - 0.002, log + 0.002)
+        outcomes.append(Timing(name, median, values, ratio, 1e-7))
     finals.in_flight = True
     return Measurement(DEVICE, TOOLS, tuple(outcomes))
 
@@ -88,7 +90,7 @@ def test_among_ties_the_default_wins():
     finals.handle_race(race(finals, [50, 50, 50, 50]))
     assert finals.tie[0].config == CONFIGS[0]
     selection, *_ = finals.handle_confirmation(race(finals, [50, 50]))
-    assert (selection.verdict, selection.log_ratio) == ("same", 0.0)
+    assert (selection.verdict, selection.log_ratio) == ("same", EQUAL)
     assert len(selection.tie_set) == 4
 
 
@@ -212,7 +214,7 @@ def test_an_undecided_verdict_says_how_far_it_goes_and_what_ended_it():
     finals.handle_race(race(finals, [50, 50.2]))
     selection, *_ = finals.handle_confirmation(imprecise(finals, [50, 50.2], "2"))
     assert selection.verdict == "undecided"
-    most = max(abs(selection.log_ratio_low), abs(selection.log_ratio_high))
+    most = max(map(abs, selection.log_ratio.ends))
     within = f"undecided: equal to the default config within {math.expm1(most):.1%} after 12 passes"
     assert selection.reason.endswith(f"{within}, which its time budget ended")
 
@@ -224,16 +226,7 @@ def imprecise(finals, times, seed):
     outcomes = []
     for trial, row in zip(finals.candidates(), rows, strict=True):
         ratio = compare_pairs(row, rows[0])
-        outcomes.append(
-            Timing(
-                config_key(trial.config),
-                sorted(row)[6],
-                tuple(row),
-                ratio.log_ratio,
-                ratio.low,
-                ratio.high,
-            )
-        )
+        outcomes.append(Timing(config_key(trial.config), sorted(row)[6], tuple(row), ratio))
     return Measurement(DEVICE, TOOLS, tuple(outcomes))
 
 

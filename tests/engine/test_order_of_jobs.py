@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import DEVICE, TOOLS, World, spec
 
+from search_spaces.log_ratio import LogRatio
 from tuner.engine import Engine, Finish, TaskBudget
 from workers.job_records import (
     Artifact,
@@ -32,7 +33,7 @@ class Contradicting(World):
             return events
         (event,) = events
         moved = [
-            replace(o, log_ratio=-0.5, log_ratio_low=-0.6, log_ratio_high=-0.4) if at else o
+            replace(o, log_ratio=LogRatio(-0.5, -0.6, -0.4)) if at else o
             for at, o in enumerate(event.result.outcomes)
         ]
         return [replace(event, result=replace(event.result, outcomes=tuple(moved)))]

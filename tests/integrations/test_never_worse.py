@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from search_spaces.log_ratio import LogRatio
 from tuner.integrations import adapter
-from tuner.integrations.never_worse import RowRatio, never_worse, sizes_between
+from tuner.integrations.never_worse import never_worse, sizes_between
 
 NEAREST = adapter("vllm-moe").nearest
 CONFIGS = [{"BLOCK_SIZE_M": 16 << at} for at in range(4)]
@@ -34,7 +35,7 @@ class Model:
         if math.isinf(self.time(size, config)):
             return None
         ratio = math.log(self.time(size, config) / self.time(size, today))
-        return RowRatio(ratio, ratio - self.noise, ratio + self.noise)
+        return LogRatio(ratio, ratio - self.noise, ratio + self.noise)
 
     def worse(self, rows, today):
         """The sizes at which the library would launch something slower than today."""

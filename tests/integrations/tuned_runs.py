@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from results_db import SelectionRecord, TaskKey, TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 
 H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 150_000_000_000, 232_448, 65_536)
@@ -49,9 +50,7 @@ def add_result(store, run_id, kernel, workload, times, *, verdict="faster", devi
         default=default,
         median_us=median_us,
         default_us=default_us,
-        log_ratio=0.1,
-        log_ratio_low=0.05,
-        log_ratio_high=0.15,
+        log_ratio=LogRatio(0.1, 0.05, 0.15),
         confirmed_at=MOMENT,
     )
     store.record_selection(task.task_id, selection, [])

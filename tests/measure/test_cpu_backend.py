@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from measure_child import QUICK, Child
 
+from search_spaces.log_ratio import EQUAL
 from search_spaces.records import Status, Toolchain, Workload, config_key
-from search_spaces.statistics import tie_set, verdict
+from search_spaces.statistics import tie_set
 from workers.job_records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")
@@ -41,9 +42,9 @@ def test_a_screening_drops_a_hopeless_candidate_and_tells_the_ratio(child):
     assert _is_timed(candidate, 3) or _is_timed(candidate, 6)
     assert len(incumbent.samples_us) == len(candidate.samples_us)
     # The interval of so few samples on a busy machine may be wide.
-    assert candidate.log_ratio_low < candidate.log_ratio < candidate.log_ratio_high
-    assert candidate.log_ratio > math.log(2)
-    assert incumbent.log_ratio == incumbent.log_ratio_low == incumbent.log_ratio_high == 0.0
+    assert candidate.log_ratio.low < candidate.log_ratio.value < candidate.log_ratio.high
+    assert candidate.log_ratio.value > math.log(2)
+    assert incumbent.log_ratio == EQUAL
     assert incumbent.name == config_key({"work": 1})
     assert 0 <= candidate.error < 1e-6
     assert (found.method, found.cache, found.compiled) == ("perf_counter", "warm", 0)
@@ -58,7 +59,7 @@ def test_identical_variants_are_not_declared_different(child):
     said = []
     for _ in range(3):
         timing = child.measure(WORKLOAD, *twins, protocol=protocol).outcomes[0]
-        said.append(verdict(timing.log_ratio, timing.log_ratio_low, timing.log_ratio_high))
+        said.append(timing.log_ratio.verdict())
     assert said.count("slower") < 3
     assert said.count("faster") < 3
 
@@ -66,7 +67,7 @@ def test_identical_variants_are_not_declared_different(child):
 def test_a_lone_candidate_is_timed_alone(child):
     found = child.measure(WORKLOAD, {"work": 1})
     assert _is_timed(found.outcomes[0], 6)
-    assert found.outcomes[0].log_ratio_high == 0.0
+    assert found.outcomes[0].log_ratio == EQUAL
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_failing_incumbent_is_not_blamed_on_the_candidate(child):
     candidate, incumbent = child.measure(WORKLOAD, {"work": 1}, {"fault": "raise"}).outcomes
     assert isinstance(incumbent, Failure)
     assert _is_timed(candidate, 6)
-    assert candidate.log_ratio == 0.0
+    assert candidate.log_ratio == EQUAL
 
 
 def test_an_error_while_timing_fails_the_job_and_not_the_process(child):
@@ -120,8 +121,8 @@ def test_a_race_ranks_its_field_and_keeps_failures_in_place(child):
     assert isinstance(failed, Failure)
     assert all(_is_timed(timing, len(timing.samples_us)) for timing in (first, slow, twin))
     assert len(slow.samples_us) in (4, 8)
-    assert first.log_ratio == 0.0
-    assert slow.log_ratio > 0
+    assert first.log_ratio == EQUAL
+    assert slow.log_ratio.value > 0
     ties = tie_set({timing.name: timing.samples_us for timing in (first, slow, twin)})
     assert config_key({"work": 16}) not in ties.members
 

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 import pytest
 from measure_child import Child
 
+from search_spaces.log_ratio import EQUAL
 from search_spaces.records import Status, Workload, config_key
-from search_spaces.statistics import verdict
 from workers.compiling import build
 from workers.job_records import (
     Artifact,
@@ -63,7 +63,7 @@ def _measure(child, *candidates, workload=WORKLOAD, **given) -> Measurement:
 
 
 def _said(timing):
-    return verdict(timing.log_ratio, timing.log_ratio_low, timing.log_ratio_high)
+    return timing.log_ratio.verdict()
 
 
 def test_a_screening_launches_without_compiling_and_finds_the_slower(child, built):
@@ -71,7 +71,7 @@ def test_a_screening_launches_without_compiling_and_finds_the_slower(child, buil
     found = _measure(child, slow, fast)
     candidate, incumbent = found.outcomes
     assert (found.compiled, found.method, found.cache) == (0, "graph", "cold")
-    assert candidate.log_ratio > math.log(PROTOCOL.cap)
+    assert candidate.log_ratio.value > math.log(PROTOCOL.cap)
     assert len(candidate.samples_us) == len(incumbent.samples_us) == PROTOCOL.pairs[0]
     assert 0 <= candidate.error < 1e-5
     assert found.clocks["sm_mhz"] > 0
@@ -139,13 +139,13 @@ def test_a_race_and_a_confirmation_against_baselines(child, built):
     assert race.compiled == 0
     counts = [len(timing.samples_us) for timing in race.outcomes]
     assert counts[0] >= PROTOCOL.round_pairs > counts[2]
-    assert race.outcomes[0].log_ratio == 0.0
+    assert race.outcomes[0].log_ratio == EQUAL
     assert _said(race.outcomes[2]) == "slower"
     names = ("eager", "wrong", "raises")
     confirm = _measure(child, field[0], mode=Mode.CONFIRM, baselines=names)
     eager = confirm.baselines["eager"]
     assert isinstance(eager, Timing)
-    assert eager.log_ratio == pytest.approx(
+    assert eager.log_ratio.value == pytest.approx(
         math.log(eager.median_us / confirm.outcomes[0].median_us), abs=0.05
     )
     assert confirm.baselines["wrong"].status is Status.CORRECTNESS

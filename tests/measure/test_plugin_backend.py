@@ -96,7 +96,7 @@ class Abacus(Backend):
         ratio = compare_pairs(one.samples_us, reference.samples_us)
         return Timing(
             one.name, statistics.median(one.samples_us), one.samples_us,
-            ratio.log_ratio, ratio.low, ratio.high, one.error,
+            ratio, one.error,
         )
 
     def close(self):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.recorded.entries import Noise
 from search_spaces.recorded.recorded_kernel import SCENARIOS
-from search_spaces.statistics import compare_pairs, tie_set, verdict
+from search_spaces.statistics import compare_pairs, tie_set
 from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
 from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm
@@ -127,7 +127,7 @@ def test_identical_candidates_end_the_race_early_and_are_equals():
         ties = tie_set(samples, looks=len(race_looks(PROTOCOL)))
         both_equal += len(ties.equals) == 2
         for ratio in ties.ratios.values():
-            assert verdict(ratio.log_ratio, ratio.low, ratio.high) not in ("faster", "slower")
+            assert ratio.verdict() not in ("faster", "slower")
         assert len(samples["0"]) < PROTOCOL.rounds * PROTOCOL.round_pairs
     assert both_equal >= 38
 
@@ -176,7 +176,7 @@ def test_a_comparison_covers_the_throttling_window(compare):
         one, other = compare(timer, candidates, MeasurementProtocol(warm_ms=0.0, final_pairs=32))
         both = min(len(one.samples_us), len(other.samples_us))
         ratio = compare_pairs(one.samples_us[:both], other.samples_us[:both])
-        return "0" if ratio.log_ratio < 0 else "1"
+        return "0" if ratio.value < 0 else "1"
 
     assert fastest(0.0) == "0"
     assert fastest(0.3) == "1"
@@ -212,8 +212,8 @@ def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, s
         assert n in (3, 8, 16, 32) or (n % 64 == 0 and n <= 8 * 64)
         if n < 64:
             ratio = compare_pairs(entry.samples_us, winner.samples_us[:n])
-            assert abs(ratio.log_ratio - log) < abs(log) / 2
-            assert ratio.high - ratio.low < abs(ratio.log_ratio)
+            assert abs(ratio.value - log) < abs(log) / 2
+            assert ratio.high - ratio.low < abs(ratio.value)
             assert abs(log) > 0.025
 
 
@@ -226,8 +226,8 @@ def test_a_variant_is_finished_early_only_if_its_ratio_is_precise(log, sigma, se
     n = len(other.samples_us)
     if n < 64:
         ratio = compare_pairs(other.samples_us, winner.samples_us[:n])
-        assert ratio.high - ratio.log_ratio <= PROTOCOL.precision
-        assert abs(ratio.log_ratio) >= 0.05
+        assert ratio.half_width <= PROTOCOL.precision
+        assert abs(ratio.value) >= 0.05
 
 
 @pytest.mark.parametrize("baselines", [0, 1])
@@ -246,7 +246,7 @@ def test_a_slow_baseline_costs_three_passes():
     assert len(slow.samples_us) == 3
     assert len(close.samples_us) == len(winner.samples_us) >= 64
     ratio = compare_pairs(slow.samples_us, winner.samples_us[:3])
-    assert verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+    assert ratio.verdict() == "slower"
 
 
 @pytest.mark.parametrize("gap", [0.02, 0.06, 0.3])
@@ -257,7 +257,7 @@ def test_planted_slow_downs_are_found(gap):
         timer, candidates = simulated([50.0, 50.0 * (1 + gap)], noise, f"{seed}")
         one, other = confirm(timer, candidates, PROTOCOL)
         ratio = compare_pairs(other.samples_us, one.samples_us[: len(other.samples_us)])
-        found += verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+        found += ratio.verdict() == "slower"
     assert found >= 29
 
 
@@ -269,7 +269,7 @@ def test_stopping_on_width_gives_identical_candidates_no_verdict(sigma):
         timer, candidates = simulated([4.0, 4.0], noise, f"{seed}")
         one, other = confirm(timer, candidates, PROTOCOL)
         ratio = compare_pairs(other.samples_us, one.samples_us)
-        declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
+        declared += ratio.verdict() in ("faster", "slower")
     assert declared == 0
 
 
@@ -318,7 +318,7 @@ def test_identical_slow_candidates_get_no_verdict_and_intervals_hold_the_truth()
     for seed in range(200):
         ratios, _, _ = confirmed([50e3 * (1 + gap) for gap in [0.0, *gaps]], seed)
         first = ratios[0]
-        declared += verdict(first.log_ratio, first.low, first.high) in ("faster", "slower")
+        declared += first.verdict() in ("faster", "slower")
         for ratio, gap in zip(ratios, gaps, strict=True):
             covered += ratio.low <= math.log1p(gap) <= ratio.high
             count += 1
@@ -331,7 +331,7 @@ def test_planted_slow_downs_of_slow_kernels_are_found():
     for seed in range(30):
         ratios, _, _ = confirmed([50e3 * (1 + gap) for gap in (0.0, *found)], seed)
         for gap, ratio in zip(found, ratios, strict=True):
-            found[gap] += verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+            found[gap] += ratio.verdict() == "slower"
     assert found[0.05] >= 25
     assert found[0.1] == 30
 
@@ -342,6 +342,6 @@ def test_an_imprecise_ratio_has_a_wider_interval_and_a_precise_one_does_not():
         one, other = (entry.samples_us for entry in confirm(timer, candidates, PROTOCOL))
         plain = compare_pairs(other, one)
         reported = compare(Mode.CONFIRM, other, one, PROTOCOL, 0.0)
-        assert reported.log_ratio == plain.log_ratio
+        assert reported.value == plain.value
         assert (reported.high > plain.high, reported.low < plain.low) == (wider, wider)
         assert compare(Mode.RACE, other, one, PROTOCOL, 0.0) == plain

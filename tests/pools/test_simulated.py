@@ -106,7 +106,7 @@ def test_a_hopeless_candidate_is_dropped_early_and_interleaving_cancels_drift(tm
     truth = math.log(
         recording.space[close.config].median_us / recording.space[best.config].median_us
     )
-    assert race.log_ratio == pytest.approx(truth, abs=0.01)
+    assert race.log_ratio.value == pytest.approx(truth, abs=0.01)
     assert len(race.samples_us) == MeasurementProtocol().final_pairs
 
 

@@ -20,6 +20,7 @@ from results_db.stored_records import (
     TaskKey,
     TrialRecord,
 )
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
 from workers.job_records import Calibration
 
@@ -86,9 +87,9 @@ def samples(rng: random.Random, median_us: float, n: int = 60, sigma: float = 0.
     return tuple(median_us * math.exp(rng.gauss(0, sigma)) for _ in range(n))
 
 
-def interval(rng: random.Random, ratio: float) -> tuple[float, float, float]:
+def interval(rng: random.Random, ratio: float) -> LogRatio:
     value, half = math.log(ratio), 0.002 + 0.004 * rng.random()
-    return value, value - half, value + half
+    return LogRatio(value, value - half, value + half)
 
 
 def trial_list(rng: random.Random, best_us: float, count: int = 80) -> list[TrialRecord]:
@@ -181,24 +182,19 @@ def measured_task(
     trials = trial_list(rng, best_us, count)
     ranked = sorted((t for t in trials if t.median_us), key=lambda t: t.median_us)
     winner = ranked[0]
-    ratio, low, high = interval(rng, gain)
-    eager, eager_low, eager_high = interval(rng, gain * 1.6)
-    vendor, vendor_low, vendor_high = interval(rng, 0.94 + 0.3 * rng.random())
+    ratio, eager = interval(rng, gain), interval(rng, gain * 1.6)
+    vendor = interval(rng, 0.94 + 0.3 * rng.random())
     default_us = best_us * gain
     selection = SelectionRecord(
         winner.config, tuple(t.config for t in ranked[:rng.randrange(1, 5)]), verdict,
         "fewest registers",
-        trials[1].config, trials[0].config, best_us, default_us, ratio, low, high,
+        trials[1].config, trials[0].config, best_us, default_us, ratio,
         samples(rng, best_us), 0, {"sm_mhz": 1650.0}, START,
     )  # fmt: skip
     baselines = (
-        BaselineRecord(
-            "eager", Status.CORRECT, best_us * math.exp(eager), eager, eager_low, eager_high
-        ),
+        BaselineRecord("eager", Status.CORRECT, best_us * eager.ratio, eager),
         BaselineRecord("compile", Status.RUNTIME, message="CUDA out of memory"),
-        BaselineRecord(
-            "vendor", Status.CORRECT, best_us * math.exp(vendor), vendor, vendor_low, vendor_high
-        ),
+        BaselineRecord("vendor", Status.CORRECT, best_us * vendor.ratio, vendor),
     )
     task_id = 1000 * run_id + len(source.task_lists.setdefault(run_id, [])) + 1
     info = TaskInfo(
@@ -223,9 +219,7 @@ def final_list(rng: random.Random, ranked: Sequence[TrialRecord]) -> tuple[Final
                 stage="race",
                 config=config,
                 median_us=time,
-                log_ratio=ln,
-                log_ratio_low=ln - half * (place > 0),
-                log_ratio_high=ln + half * (place > 0),
+                log_ratio=LogRatio(ln, ln - half * (place > 0), ln + half * (place > 0)),
                 samples_us=samples(rng, time, 16 if place > 3 else 64),
                 dropped=place > 3,
                 method="graph",

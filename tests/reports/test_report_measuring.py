@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import timedelta
 
 import pandas as pd
@@ -29,6 +29,7 @@ from reports.finalists import finalists
 from reports.frames import depths_frame, finals_frame
 from reports.run_data import TaskData
 from reports.source import load
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Workload
 
 
@@ -242,11 +243,11 @@ def test_the_forest_plot_shows_every_timed_finalist_with_its_interval():
             drawn[round(y)] = (x, x - down, x + up)
     raced = sorted(
         (r for r in task.info.finals if r.stage == "race" and r.log_ratio is not None),
-        key=lambda r: r.log_ratio,
+        key=lambda r: r.log_ratio.value,
     )
     assert len(drawn) == len(raced) > 3
     for place, record in enumerate(raced):
-        expected = (record.log_ratio, record.log_ratio_low, record.log_ratio_high)
+        expected = astuple(record.log_ratio)
         assert drawn[place] == pytest.approx(expected, abs=2e-6)
 
 
@@ -265,7 +266,9 @@ def test_labels_are_the_parameters_in_which_finalists_differ():
 def test_an_unknown_interval_has_no_whisker_and_a_race_without_times_no_figure():
     source, task = _one()
     finals = final_list(random.Random(1), trial_list(random.Random(1), 5.0, 9)[:2])
-    unknown = tuple(replace(f, log_ratio_low=None, log_ratio_high=None) for f in finals)
+    unknown = tuple(
+        replace(f, log_ratio=f.log_ratio and LogRatio.of(f.log_ratio.value)) for f in finals
+    )
     source.task_lists[1] = [replace(task.info, finals=unknown)]
     page = read(reports.render(source))
     (data,) = [s for s in page.all("script") if "finals" in s.attributes.get("id", "")]

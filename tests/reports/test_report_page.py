@@ -37,6 +37,7 @@ from results_db.stored_records import (
     TrialRecord,
 )
 from search_spaces.errors import TunerError
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status, Workload
 
 HOSTILE = (
@@ -236,20 +237,21 @@ def test_reused_build_only_results_do_not_count_as_timed():
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1.0, 0.0])
 def test_unusable_times_are_left_out(bad):
+    bad_ratio = None if bad is None else LogRatio(bad, bad, bad)
     trials = [
         TrialRecord(
             f"a{n}", n, {"B": n}, Status.CORRECT, median_us=bad, device_s=float("nan"), build_s=0.1,
-            log_ratio=bad, log_ratio_low=bad, samples_us=(float("nan"),) * 9,
+            log_ratio=bad_ratio, samples_us=(float("nan"),) * 9,
         )
         for n in range(3)
     ]  # fmt: skip
     selection = SelectionRecord(
         {"B": 1}, ({"B": 1},), "faster", default={"B": 0}, median_us=bad, default_us=bad,
-        log_ratio=bad, log_ratio_low=bad, log_ratio_high=bad, samples_us=(float("inf"),) * 20,
+        log_ratio=bad_ratio, samples_us=(float("inf"),) * 20,
     )  # fmt: skip
-    baselines = (BaselineRecord("eager", Status.CORRECT, bad, bad, bad, bad),)
+    baselines = (BaselineRecord("eager", Status.CORRECT, bad, bad_ratio),)
     finals = tuple(
-        FinalRecord(stage, {"B": 1}, Status.CORRECT, bad, bad, bad, bad, (float("nan"),))
+        FinalRecord(stage, {"B": 1}, Status.CORRECT, bad, bad_ratio, (float("nan"),))
         for stage in ("race", "confirm")
     )
     info = _task(selection=selection, baselines=baselines, finals=finals)

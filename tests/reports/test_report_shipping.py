@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from page_reader import read
 import reports
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
 from results_db.shipped import select_shipped
+from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner import tables
 from tuner.api.databases import CallDatabase
@@ -34,15 +36,15 @@ def selection(verdict: str, ratio: float, half: float = 0.01) -> SelectionRecord
         default=DEFAULT,
         median_us=DEFAULT_US / ratio,
         default_us=DEFAULT_US,
-        log_ratio=ln,
-        log_ratio_low=ln - half,
-        log_ratio_high=ln + half,
+        log_ratio=LogRatio(ln, ln - half, ln + half),
         samples_us=(DEFAULT_US / ratio,) * 20,
     )
 
 
 def final(config, stage: str, ln: float, median_us: float) -> FinalRecord:
-    return FinalRecord(stage, config, Status.CORRECT, median_us, ln, ln, ln, (median_us,) * 20)
+    return FinalRecord(
+        stage, config, Status.CORRECT, median_us, LogRatio(ln, ln, ln), (median_us,) * 20
+    )
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def url(tmp_path, monkeypatch) -> str:
     monkeypatch.setenv("TUNER__DATABASE__URL", found)
     chosen = selection("slower", DEFAULT_US / WINNER_US)
     ln = math.log(EAGER_US / WINNER_US)
-    eager = BaselineRecord("eager", Status.CORRECT, EAGER_US, ln, ln - 0.01, ln + 0.01)
+    eager = BaselineRecord("eager", Status.CORRECT, EAGER_US, LogRatio(ln, ln - 0.01, ln + 0.01))
     finals = [
         final(WINNER, "race", 0.0, 90.0),
         final(DEFAULT, "race", 0.05, 95.0),
@@ -125,12 +127,12 @@ def test_a_winner_that_may_be_worse_does_not_ship(verdict, ratio, half, kept):
     assert found.default_kept is kept
     assert found.config == (DEFAULT if kept else WINNER)
     assert found.median_us == (DEFAULT_US if kept else chosen.median_us)
-    assert found.log_ratio == (0.0 if kept else chosen.log_ratio)
+    assert found.log_ratio == (EQUAL if kept else chosen.log_ratio)
 
 
 def test_the_interval_over_a_baseline_holds_both():
     chosen = selection("slower", 0.95, 0.01)
-    baseline = BaselineRecord("eager", Status.CORRECT, 200.0, 0.5, 0.48, 0.52)
-    value, low, high = select_shipped(chosen).over(baseline)
+    baseline = BaselineRecord("eager", Status.CORRECT, 200.0, LogRatio(0.5, 0.48, 0.52))
+    value, low, high = astuple(select_shipped(chosen).over(baseline))
     assert value == pytest.approx(0.5 - math.log(0.95))
     assert (value - low, high - value) == pytest.approx((0.03, 0.03))

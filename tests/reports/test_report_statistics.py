@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.peaks import peak_of, roofline_us
-from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
-from reports.ratio import Ratio, finite, ratio_of
+from reports.quantity import (
+    NOTHING,
+    clean,
+    factor,
+    finite,
+    plain,
+    plot_text,
+    seconds,
+    size,
+    span,
+    times,
+)
+from search_spaces.log_ratio import LogRatio, Verdict, known_ratio
 from search_spaces.records import Device, Workload
 
 anything = st.one_of(st.none(), st.floats())
@@ -18,25 +29,24 @@ anything = st.one_of(st.none(), st.floats())
 
 @given(anything, anything, anything, anything, anything)
 def test_a_ratio_is_finite_or_absent(log_ratio, low, high, other, own):
-    ratio = ratio_of(log_ratio, low, high, (other, own))
-    if ratio is not None:
-        assert math.isfinite(ratio.value)
-        assert ratio.verdict in {"faster", "slower", "same", "undecided"}
-        assert (ratio.low is None) == (ratio.high is None)
+    measured = None if log_ratio is None else LogRatio.of(log_ratio, low, high)
+    over = known_ratio(measured, other, own)
+    if over is not None:
+        assert math.isfinite(over.ratio)
+        assert over.verdict() in Verdict
+        assert over.interval is None or all(map(math.isfinite, over.interval))
+    for text in (times(over), span(over)):
+        assert "nan" not in text
+        assert "inf" not in text
 
 
-@pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [
-        (Ratio(1.2, 1.1, 1.3), "faster"),
-        (Ratio(1.005, 1.002, 1.008), "same"),
-        (Ratio(0.9, 0.85, 0.95), "slower"),
-        (Ratio(1.05, 0.95, 1.15), "undecided"),
-        (Ratio(2.0), "undecided"),
-    ],
-)
-def test_verdicts_need_both_an_interval_and_an_effect(ratio, verdict):
-    assert ratio.verdict == verdict
+@given(anything, anything)
+def test_a_ratio_without_a_measurement_is_that_of_the_times(other, own):
+    over = known_ratio(None, other, own)
+    if over is not None:
+        assert over.ratio == pytest.approx(other / own)
+        assert over.interval is None
+        assert over.verdict() == "undecided"
 
 
 @given(anything)
@@ -62,8 +72,8 @@ def test_words_for_quantities():
     assert seconds(3725) == "1 h 02 min"
     assert seconds(62) == "1 min 02 s"
     assert size(232_448) == "227 KiB"
-    assert span(Ratio(1.2, 1.1, 1.3)) == "1.10 to 1.30"
-    assert span(Ratio(1.2, 1.199, 1.201)) == "1.199 to 1.201"
+    assert span(LogRatio(*map(math.log, (1.2, 1.1, 1.3)))) == "1.10 to 1.30"
+    assert span(LogRatio(*map(math.log, (1.2, 1.199, 1.201)))) == "1.199 to 1.201"
     assert factor(None) == NOTHING
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from search_spaces.log_ratio import LogRatio
 from search_spaces.statistics import (
     compare_pairs,
     geometric_mean,
@@ -19,7 +20,6 @@ from search_spaces.statistics import (
     relative_iqr,
     tie_set,
     trimmed_mean,
-    verdict,
 )
 
 times = st.floats(0.5, 1e6)
@@ -31,11 +31,11 @@ OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "undecided":
 def test_swapping_the_sides_swaps_the_result(samples):
     a, b = zip(*samples, strict=True)
     there, back = compare_pairs(a, b), compare_pairs(b, a)
-    assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
+    assert there.value == pytest.approx(-back.value, abs=1e-9)
     assert there.low == pytest.approx(-back.high, abs=1e-9)
-    assert there.low <= there.log_ratio <= there.high
-    said = verdict(there.log_ratio, there.low, there.high)
-    assert said == OPPOSITE[verdict(-there.log_ratio, -there.high, -there.low)]
+    assert there.low <= there.value <= there.high
+    said = there.verdict()
+    assert said == OPPOSITE[(-there).verdict()]
 
 
 @given(pairs, st.lists(st.floats(0.1, 10), min_size=60, max_size=60))
@@ -46,7 +46,7 @@ def test_drift_shared_by_a_pair_cancels(samples, drift):
         [x * d for x, d in zip(a, drift, strict=False)],
         [x * d for x, d in zip(b, drift, strict=False)],
     )
-    assert drifting.log_ratio == pytest.approx(still.log_ratio, abs=1e-9)
+    assert drifting.value == pytest.approx(still.value, abs=1e-9)
     assert drifting.high == pytest.approx(still.high, abs=1e-6)
 
 
@@ -85,7 +85,7 @@ def test_identical_variants_get_no_verdict_under_drift(tau_s):
         sample = drift_factor * np.exp(rng.normal(0, 0.01, 400))
         one, other = sample[0:80:2], sample[1:80:2]
         ratio = compare_pairs(one, other)
-        declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
+        declared += ratio.verdict() in ("faster", "slower")
         sequential += stats.mannwhitneyu(sample[:200], sample[200:]).pvalue < 0.05
     assert declared / trials <= 0.01
     assert sequential / trials > 0.25
@@ -102,7 +102,7 @@ def test_planted_effects_are_found_with_the_right_sign():
             outlier = rng.random(40) < 0.02
             a[outlier] *= 1.1
             ratio = compare_pairs(a, b)
-            said = verdict(ratio.log_ratio, ratio.low, ratio.high)
+            said = ratio.verdict()
             found += said == ("slower" if effect > 0 else "faster")
             wrong += said == ("faster" if effect > 0 else "slower")
         assert wrong == 0
@@ -122,7 +122,7 @@ def test_planted_effects_are_found_with_the_right_sign():
     ],
 )
 def test_verdicts(interval, said):
-    assert verdict(*interval) == said
+    assert LogRatio(*interval).verdict() == said
 
 
 def test_equal_readings_have_an_interval_of_the_quantum():
@@ -183,7 +183,7 @@ def test_who_left_early_is_compared_over_the_rounds_it_took_and_cannot_win():
     assert ties.winner == "best"
     assert ties.members == ("best", "near")
     assert ties.equals == ("best",)
-    assert ties.ratios["left"].log_ratio == pytest.approx(math.log(1.03), abs=0.004)
+    assert ties.ratios["left"].value == pytest.approx(math.log(1.03), abs=0.004)
     assert tie_set({"short": [1.0, 1.0], "long": [2.0] * 4}).winner == "long"
     # Few and noisy samples do not make configs equal that were distinguished before.
     ties = tie_set({"left": [102.0, 130.0, 99.0], "best": [100.0, 101.0, 99.5, 100.0]}, looks=24)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status
 from workers.job_records import Calibration
 
@@ -23,6 +24,7 @@ json_texts = st.text(max_size=20)
 counts = st.integers(0, 2**63 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 maybe = st.none() | finite
+maybe_ratio = st.none() | st.builds(LogRatio.of, finite, maybe, maybe)
 samples = st.lists(finite | st.floats(width=32, allow_nan=False), max_size=20).map(tuple)
 values = st.none() | st.booleans() | st.integers() | finite | json_texts
 configs = st.dictionaries(json_texts, values, max_size=5)
@@ -56,9 +58,7 @@ trials = st.builds(
     cache=texts,
     incumbent=texts,
     median_us=maybe,
-    log_ratio=maybe,
-    log_ratio_low=maybe,
-    log_ratio_high=maybe,
+    log_ratio=maybe_ratio,
     error=maybe | st.just(math.inf),
     compiled=counts,
     verified_by=texts,
@@ -78,9 +78,7 @@ selections = st.builds(
     default=st.none() | configs,
     median_us=maybe,
     default_us=maybe,
-    log_ratio=maybe,
-    log_ratio_low=maybe,
-    log_ratio_high=maybe,
+    log_ratio=maybe_ratio,
     samples_us=samples,
     compiled=counts,
     clocks=st.dictionaries(json_texts, finite | json_texts, max_size=3),
@@ -92,9 +90,7 @@ baselines = st.lists(
         name=texts,
         status=st.sampled_from(Status),
         median_us=maybe,
-        log_ratio=maybe,
-        log_ratio_low=maybe,
-        log_ratio_high=maybe,
+        log_ratio=maybe_ratio,
         error=maybe,
         message=texts,
         samples_us=samples,
@@ -109,9 +105,7 @@ finals = st.lists(
         config=configs,
         status=st.sampled_from(Status),
         median_us=maybe,
-        log_ratio=maybe,
-        log_ratio_low=maybe,
-        log_ratio_high=maybe,
+        log_ratio=maybe_ratio,
         samples_us=samples,
         dropped=st.booleans(),
         message=texts,

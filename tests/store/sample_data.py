@@ -14,6 +14,7 @@ from results_db import (
     TaskKey,
     TrialRecord,
 )
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
 from workers.job_records import Calibration
 
@@ -80,9 +81,7 @@ TRIALS = (
         cache="cold",
         incumbent=config_key(DEFAULT),
         median_us=70.1,
-        log_ratio=-0.54,
-        log_ratio_low=-0.55,
-        log_ratio_high=-0.53,
+        log_ratio=LogRatio(-0.54, -0.55, -0.53),
         samples_us=(70.1, 70.2, 70.05),
         incumbent_samples_us=(120.5, 120.6, 120.7),
         finished_at=NOON,
@@ -109,16 +108,18 @@ SELECTION = SelectionRecord(
     default=DEFAULT,
     median_us=70.1,
     default_us=120.5,
-    log_ratio=0.54,
-    log_ratio_low=0.53,
-    log_ratio_high=0.55,
+    log_ratio=LogRatio(0.54, 0.53, 0.55),
     samples_us=(70.1, 70.15),
     clocks={"sm_mhz": 1980.0},
     confirmed_at=NOON,
 )
 BASELINES = (
     BaselineRecord(
-        name="vendor", status=Status.CORRECT, median_us=99.0, log_ratio=0.345, samples_us=(99.0,)
+        name="vendor",
+        status=Status.CORRECT,
+        median_us=99.0,
+        log_ratio=LogRatio.of(0.345),
+        samples_us=(99.0,),
     ),
     BaselineRecord(name="eager", status=Status.RUNTIME, message="out of memory"),
 )
@@ -127,9 +128,7 @@ FINALS = (
         stage="race",
         config=BEST,
         median_us=70.0,
-        log_ratio=0.0,
-        log_ratio_low=0.0,
-        log_ratio_high=0.0,
+        log_ratio=LogRatio(),
         samples_us=(70.0, 70.125),
         method="graph",
         cache="cold",
@@ -138,9 +137,7 @@ FINALS = (
         stage="race",
         config=DEFAULT,
         median_us=120.0,
-        log_ratio=0.54,
-        log_ratio_low=0.5,
-        log_ratio_high=0.58,
+        log_ratio=LogRatio(0.54, 0.5, 0.58),
         samples_us=(120.0,),
         dropped=True,
         method="graph",

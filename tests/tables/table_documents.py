@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from results_db import SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 
 H200 = Device(
@@ -158,9 +159,7 @@ def outcome(verdict: str = "faster", **changes: Any) -> SelectionRecord:
         "default": DEFAULT,
         "median_us": 10.0,
         "default_us": 15.0,
-        "log_ratio": 0.405465,
-        "log_ratio_low": 0.39,
-        "log_ratio_high": 0.42,
+        "log_ratio": LogRatio(0.405465, 0.39, 0.42),
         "confirmed_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     }
     return SelectionRecord(**{**facts, **changes})

@@ -17,6 +17,7 @@ from results_db import Store
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Cost
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, TensorSpec, Workload
 from search_spaces.registry import load
 from tuner import runtime, tables
@@ -80,7 +81,7 @@ def test_a_table_contains_results_and_provenance(store, run_id):
     ],
 )
 def test_never_worse_than_the_default(store, run_id, verdict, low, config):
-    chosen = outcome(verdict, log_ratio=low + 0.01, log_ratio_low=low, log_ratio_high=low + 0.02)
+    chosen = outcome(verdict, log_ratio=LogRatio(low + 0.01, low, low + 0.02))
     add_task(store, run_id, workload(), selection=chosen)
     entry = only(only(tables.build(store, run_id)).entries)
     assert entry.config == config

@@ -13,6 +13,7 @@ from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
 from results_db import Store, TrialRecord
 from search_spaces.errors import TunerError
+from search_spaces.log_ratio import LogRatio
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Status, Workload
 from tuner import tables
@@ -202,9 +203,7 @@ def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, 
             config,
             Status.CORRECT,
             median_us=10.0 - number,
-            log_ratio=0.1,
-            log_ratio_low=0.0,
-            log_ratio_high=0.3,
+            log_ratio=LogRatio(0.1, 0.0, 0.3),
         )
         for number, config in enumerate(configs)
     ]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status
-from search_spaces.statistics import verdict
 from tuner.bench import BenchRow
 from tuner.upgrade.entry_outcome import Result, judge
 
@@ -25,13 +25,13 @@ def row(
     if status is not Status.CORRECT:
         return BenchRow(name, "config", {"n": name}, status, message=f"{name} failed")
     middle = math.log(ratio)
-    low, high = middle - spread, middle + spread
+    over = LogRatio(middle, middle - spread, middle + spread)
     time_us = WINNER_US * ratio
-    word = "" if name == "winner" else verdict(middle, low, high)
+    word = "" if name == "winner" else over.verdict()
     samples = (time_us,) * 16
     return BenchRow(
-        name, "config", {"n": name}, median_us=time_us, ratio=ratio, ratio_low=math.exp(low),
-        ratio_high=math.exp(high), verdict=word, samples_us=samples,
+        name, "config", {"n": name}, median_us=time_us, log_ratio=over, verdict=word,
+        samples_us=samples,
     )  # fmt: skip
 
 
@@ -43,10 +43,14 @@ spreads = st.floats(0.0, 0.1)
 def test_a_winner_flips_exactly_if_a_rival_is_faster_beyond_doubt(others, spread):
     rivals = [row(f"r{at}", ratio, spread) for at, ratio in enumerate(others)]
     found = judge([row("winner", 1.0), *rivals], WINNER_US, MARGIN)
-    ahead = [each for each in rivals if each.ratio < 1 / 1.01 and each.ratio_high < 1]
+    ahead = [
+        each.log_ratio
+        for each in rivals
+        if each.log_ratio.ratio < 1 / 1.01 and each.log_ratio.high < 0
+    ]
     assert (found.result is Result.FLIPPED) == bool(ahead)
     if ahead:
-        assert found.better.ratio == min(each.ratio for each in ahead)
+        assert found.better.log_ratio.value == min(each.value for each in ahead)
     else:
         assert found.better is None
 

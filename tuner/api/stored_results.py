@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reports.ratio import Ratio, ratio_of
 from results_db.shipped import Shipped, select_shipped
 from search_spaces.errors import TunerError
+from search_spaces.log_ratio import known_ratio
 from search_spaces.records import Device, Toolchain, Value, Workload
 from search_spaces.statistics import median_interval
-from tuner.api.result import BaselineComparison, Interval, ResultOrigin, TuneResult
+from tuner.api.result import BaselineComparison, ResultOrigin, TuneResult
 
 if TYPE_CHECKING:
     from results_db import Store, TaskInfo
@@ -86,16 +86,13 @@ def _result(
 ) -> TuneResult:
     chosen, key = task.selection, task.key
     ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
-    over_default = None
-    if chosen and ships:
-        logs = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
-        over_default = ratio_of(*logs, (chosen.default_us, ships.median_us))
+    over_default = ships.log_ratio if ships else None
     return TuneResult(
         winner=chosen.winner if chosen else None,
         tie_set=chosen.tie_set if chosen else (),
         verdict=chosen.verdict if chosen else "undecided",
         median_us=ships.median_us if ships else None,
-        speedup=over_default.value if over_default else None,
+        speedup=over_default.ratio if over_default else None,
         baselines={b.name: b.median_us for b in task.baselines},
         device=key.device.name,
         note="; ".join(text for text in (task.note, problem) if text),
@@ -106,7 +103,7 @@ def _result(
         interval_us=median_interval(ships.samples_us(chosen, task.finals))
         if ships and chosen
         else None,
-        speedup_interval=_interval(over_default),
+        speedup_interval=over_default.interval if over_default else None,
         reason=_reason(chosen, ships) or problem,
         comparisons={b.name: _comparison(b, ships) for b in task.baselines},
         device_facts=_facts(key.device, key.toolchain),
@@ -116,34 +113,27 @@ def _result(
 
 
 def _comparison(baseline: BaselineRecord, ships: Shipped | None) -> BaselineComparison:
-    logs = ships.over(baseline) if ships else (None, None, None)
-    ratio = ratio_of(*logs, (baseline.median_us, ships.median_us if ships else None))
+    over = ships.over(baseline) if ships else None
     return BaselineComparison(
         name=baseline.name,
         status=baseline.status.value,
         median_us=baseline.median_us,
-        ratio=ratio.value if ratio else None,
-        interval=_interval(ratio),
+        ratio=over.ratio if over else None,
+        interval=over.interval if over else None,
         message=baseline.message,
     )
-
-
-def _interval(ratio: Ratio | None) -> Interval | None:
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return ratio.low, ratio.high
 
 
 def _reason(chosen: SelectionRecord | None, ships: Shipped | None) -> str:
     """The figures behind the verdict, and the choice from the tie set, in one line."""
     if chosen is None:
         return ""
-    ratio = ratio_of(chosen.log_ratio, chosen.log_ratio_low, chosen.log_ratio_high)
-    interval = _interval(ratio)
+    against = known_ratio(chosen.log_ratio)
     parts = []
-    if ratio is not None:
+    if against is not None:
+        interval = against.interval
         ends = f", 95 % interval {interval[0]:.3f} to {interval[1]:.3f}" if interval else ""
-        parts.append(f"the default config takes {ratio.value:.3f} times the winner's time{ends}")
+        parts.append(f"the default config takes {against.ratio:.3f} times the winner's time{ends}")
     elif chosen.median_us is not None:
         parts.append("the default config has no confirmed time")
     if chosen.reason:

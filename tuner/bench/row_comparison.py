@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Status, Workload, config_key
 from tuner.bench.local_session import ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.side_by_side import BenchRow, Pass, bench
 from tuner.bench.targets import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
-from tuner.integrations.never_worse import Pair, RowRatio
+from tuner.integrations.never_worse import Pair
 from tuner.settings.sections import Settings
 
 
@@ -43,7 +44,7 @@ class RowComparison:
     on_progress: ProgressCallback = no_progress
     _targets: dict[str, BenchTarget] = field(default_factory=dict)
 
-    def __call__(self, pairs: Sequence[Pair]) -> list[RowRatio | None]:
+    def __call__(self, pairs: Sequence[Pair]) -> list[LogRatio | None]:
         """A pair is worse if it is so for any problem. None: something could not be measured."""
         found: dict[tuple[int, str], dict[object, list[_Ratio | None]]]
         found = defaultdict(lambda: defaultdict(list))
@@ -86,22 +87,20 @@ class RowComparison:
 
 
 class _Ratio(NamedTuple):
-    """The time of a config over today's, with its interval, and today's time in us."""
+    """ln(time of a config / today's), and today's time in us."""
 
-    ratio: float
-    low: float
-    high: float
+    log_ratio: LogRatio
     today_us: float
 
 
 def _ratio(today: BenchRow, row: BenchRow) -> _Ratio | None:
     timed = all(one.status is Status.CORRECT and one.median_us for one in (today, row))
-    if not timed or row.ratio is None or row.ratio_low is None or row.ratio_high is None:
+    if not timed or row.log_ratio is None or row.log_ratio.interval is None:
         return None
-    return _Ratio(row.ratio, row.ratio_low, row.ratio_high, today.median_us or 0.0)
+    return _Ratio(row.log_ratio, today.median_us or 0.0)
 
 
-def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> RowRatio | None:
+def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> LogRatio | None:
     """The comparison of the problem that loses most; the times of its parts add up."""
     found = []
     for ratios in problems:
@@ -110,10 +109,10 @@ def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> RowRatio | None:
             return None
         whole = sum(one.today_us for one in known)
         sums = (
-            sum(getattr(one, name) * one.today_us for one in known) / whole
-            for name in ("ratio", "low", "high")
+            sum(math.exp(getattr(one.log_ratio, name)) * one.today_us for one in known) / whole
+            for name in ("value", "low", "high")
         )
-        found.append(RowRatio(*map(math.log, sums)))
+        found.append(LogRatio(*map(math.log, sums)))
     return max(found, key=lambda one: one.low) if found else None
 
 

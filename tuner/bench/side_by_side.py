@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
-from search_spaces.statistics import verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget
@@ -34,11 +33,8 @@ class BenchRow:
     status: Status = Status.CORRECT
     message: str = ""
     median_us: float | None = None
-    #: Its time over the first timed candidate's.
-    ratio: float | None = None
-    #: The 95 % interval of `ratio`.
-    ratio_low: float | None = None
-    ratio_high: float | None = None
+    #: ln(its time / the first timed candidate's).
+    log_ratio: LogRatio | None = None
     #: `faster`, `slower`, `same` or `undecided`, from the interval; empty for the first candidate.
     verdict: str = ""
     #: The default config's time over its own.
@@ -243,16 +239,12 @@ class _RowReader:
             return replace(row, status=outcome.status, message=outcome.message)
         if not isinstance(outcome, Timing) or not outcome.median_us:
             return replace(row, message="not timed")
-        is_first = outcome is self.first
-        low, high = outcome.log_ratio_low, outcome.log_ratio_high
         bytes_per_us = self.cost.bytes / outcome.median_us
         return replace(
             row,
             median_us=outcome.median_us,
-            ratio=math.exp(outcome.log_ratio),
-            ratio_low=math.exp(low) if math.isfinite(low) else None,
-            ratio_high=math.exp(high) if math.isfinite(high) else None,
-            verdict="" if is_first else verdict(outcome.log_ratio, low, high),
+            log_ratio=outcome.log_ratio,
+            verdict="" if outcome is self.first else outcome.log_ratio.verdict(),
             speedup=self._speedup(outcome),
             gb_per_s=bytes_per_us / 1e3 or None,
             tflop_per_s=self.cost.flops / outcome.median_us / 1e6 or None,
@@ -266,7 +258,7 @@ class _RowReader:
     def _speedup(self, outcome: Timing) -> float | None:
         if not isinstance(self.default, Timing) or not self.default.median_us:
             return None
-        return math.exp(self.default.log_ratio - outcome.log_ratio)
+        return (self.default.log_ratio - outcome.log_ratio).ratio
 
     def _copy_share(self, bytes_per_us: float) -> float | None:
         copy = self.calibration.copy_bytes_per_us if self.calibration else 0.0

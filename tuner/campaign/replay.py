@@ -46,7 +46,7 @@ _HINT = "name a file that `tuner run --events FILE` has written"
 #: pydantic's decoder of each type.
 _ADAPTERS: dict[Any, Any] = {}
 
-FORMAT, VERSION = "tuner-events", 1
+FORMAT, VERSION = "tuner-events", 2
 #: Fields of records that no decision depends on: compiled files and their cache keys.
 _LEFT_OUT = {"Artifact": {"files", "keys"}}
 #: Fields of a task that are made again: from the kernel, and from the strategy's name and seed.

@@ -168,16 +168,18 @@ def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
 
 
 def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
-    facts = asdict(row)
+    ratio = row.log_ratio
+    low, high = (ratio and ratio.interval) or (None, None)
     return {
-        **facts,
+        **asdict(row),
         "kernel": item.kernel,
         "workload": item.workload.key,
         "device": item.device.name,
         "target": item.device.target,
         "status": f"{row.status}",
-        "low": row.ratio_low,
-        "high": row.ratio_high,
+        "ratio": ratio.ratio if ratio else None,
+        "low": low,
+        "high": high,
         "verdict": row.verdict or None,
         "config": config_cell(row.config, style),
         "note": _join_message(row),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.shipped import select_shipped
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import config_key
 from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
@@ -40,11 +41,8 @@ class Verdict:
     word: str
     #: Why the verdict is undecided without an interval.
     why: str = ""
-    #: B's time over A's; None where the runs have no common reference.
-    ratio: float | None = None
-    #: The 95 % interval of `ratio`.
-    low: float | None = None
-    high: float | None = None
+    #: ln(B's time / A's); None where the runs have no common reference.
+    log_ratio: LogRatio | None = None
 
 
 def compare(
@@ -88,27 +86,24 @@ def compare_selections(old: SelectionRecord | None, new: SelectionRecord | None)
     gain_a, gain_b = _gain(old), _gain(new)
     if gain_a is None or gain_b is None:
         return Verdict("undecided", "nothing was timed")
-    middle = gain_a[0] - gain_b[0]
-    spread = math.hypot(gain_a[1], gain_b[1])
-    low, high = middle - spread, middle + spread
-    return Verdict(_word(low, high), "", math.exp(middle), math.exp(low), math.exp(high))
+    middle = gain_a.value - gain_b.value
+    spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
+    ratio = LogRatio(middle, middle - spread, middle + spread)
+    return Verdict(_word(ratio), "", ratio)
 
 
-def _word(low: float, high: float) -> str:
-    if -math.log(SAME) <= low and high <= math.log(SAME):
+def _word(ratio: LogRatio) -> str:
+    if -math.log(SAME) <= ratio.low and ratio.high <= math.log(SAME):
         return "same"
-    if high < 0:
+    if ratio.high < 0:
         return "faster"
-    return "slower" if low > 0 else "undecided"
+    return "slower" if ratio.low > 0 else "undecided"
 
 
-def _gain(chosen: SelectionRecord) -> tuple[float, float] | None:
-    """ln(default time / shipped time) and half the width of its interval."""
-    ships = select_shipped(chosen)
-    ratio, low, high = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
-    if ratio is None or low is None or high is None:
-        return None
-    return ratio, (high - low) / 2
+def _gain(chosen: SelectionRecord) -> LogRatio | None:
+    """ln(default time / shipped time); None unless its interval is known."""
+    ratio = select_shipped(chosen).log_ratio
+    return ratio if ratio and ratio.interval else None
 
 
 def _identity(task: TaskInfo) -> tuple[str, str, str]:
@@ -117,15 +112,17 @@ def _identity(task: TaskInfo) -> tuple[str, str, str]:
 
 def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
     verdict = compare_selections(old.selection, new.selection)
+    ratio = verdict.log_ratio
+    low, high = (ratio and ratio.interval) or (None, None)
     return {
         "kernel": new.key.kernel,
         "workload": new.key.workload.key,
         "device": new.key.device.name,
         "a_us": select_shipped(old.selection).median_us if old.selection else None,
         "b_us": select_shipped(new.selection).median_us if new.selection else None,
-        "ratio": verdict.ratio,
-        "low": verdict.low,
-        "high": verdict.high,
+        "ratio": ratio.ratio if ratio else None,
+        "low": low,
+        "high": high,
         "verdict": verdict.word,
         "why": verdict.why,
     }

@@ -14,7 +14,7 @@ from tuner.campaign import lease
 from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, console, emit, table
 from tuner.cli.variant_options import config_cell
-from tuner.cli.winners import over, ratios
+from tuner.cli.winners import make_ratios, over
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -97,7 +97,7 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
         "ships": None if ships is None else "default" if ships.default_kept else "winner",
         "note": "; ".join(filter(None, [task.note, ships.kept_because if ships else "", reason])),
         "config": dict(ships.config) if ships else None,
-        **(ratios(chosen, ships, task.baselines) if chosen and ships else {}),
+        **(make_ratios(ships, task.baselines) if ships else {}),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ from tuner.cli.console import Format, cell, emit
 from tuner.cli.variant_options import config_cell, filled_columns
 
 if TYPE_CHECKING:
-    from results_db.stored_records import BaselineRecord, SelectionRecord, TaskInfo
+    from results_db.stored_records import BaselineRecord, TaskInfo
+    from search_spaces.log_ratio import LogRatio
 
 #: Columns for readers: times and ratios are texts with interval and name.
 _SHOWN = ("kernel", "workload", "device", "config", "time", "verdict", "speedup", "over_baseline")
@@ -66,23 +66,18 @@ def winner_row(task: TaskInfo) -> dict[str, object] | None:
         "high_us": high_us,
         "verdict": chosen.verdict,
         "default_us": chosen.default_us,
-        **ratios(chosen, ships, task.baselines),
+        **make_ratios(ships, task.baselines),
         "confirmed_at": chosen.confirmed_at,
         "note": "; ".join(filter(None, [task.note, ships.kept_because])),
     }
 
 
-def ratios(
-    chosen: SelectionRecord, ships: Shipped, baselines: Iterable[BaselineRecord]
-) -> dict[str, object]:
+def make_ratios(ships: Shipped, baselines: Iterable[BaselineRecord]) -> dict[str, object]:
     """The times of the default config and of the fastest baseline over that of what ships."""
     fastest = fastest_baseline(baselines)
-    logs = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
-    row = _make_ratio("speedup", logs, chosen.default_us, ships.median_us)
+    row = _make_ratio("speedup", ships.log_ratio)
     row["baseline"] = fastest.name if fastest else None
-    over = ships.over(fastest) if fastest else (None, None, None)
-    other_us = fastest.median_us if fastest else None
-    return {**row, **_make_ratio("over_baseline", over, other_us, ships.median_us)}
+    return {**row, **_make_ratio("over_baseline", ships.over(fastest) if fastest else None)}
 
 
 def emit_winners(
@@ -124,17 +119,6 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _make_ratio(
-    name: str,
-    logs: tuple[float | None, float | None, float | None],
-    other_us: float | None,
-    own_us: float | None,
-) -> dict[str, object]:
-    ratio, low, high = map(_exp, logs)
-    if ratio is None and other_us and own_us:
-        ratio = other_us / own_us
-    return {name: ratio, f"{name}_low": low, f"{name}_high": high}
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None or not abs(value) < 50 else math.exp(value)
+def _make_ratio(name: str, over: LogRatio | None) -> dict[str, object]:
+    low, high = (over and over.interval) or (None, None)
+    return {name: over.ratio if over else None, f"{name}_low": low, f"{name}_high": high}

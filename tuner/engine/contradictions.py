@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from search_spaces.statistics import PairedRatio
+from search_spaces.log_ratio import LogRatio
 from workers.job_records import Failure, Timing
 
 #: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
@@ -46,7 +46,7 @@ class Contradiction:
 
 
 def contradictions(
-    winner: int, raced: Mapping[int, PairedRatio], confirmed: Mapping[int, Timing | Failure]
+    winner: int, raced: Mapping[int, LogRatio], confirmed: Mapping[int, Timing | Failure]
 ) -> list[Contradiction]:
     """All contradictions of a confirmation, in the order of its candidates.
 
@@ -60,10 +60,8 @@ def contradictions(
         if not isinstance(timing, Timing) or not timing.samples_us:
             continue
         both = raced[number], raced[winner]
-        before = both[0].log_ratio - both[1].log_ratio
-        own = timing.log_ratio_high - timing.log_ratio
-        uncertain = math.hypot(own, *(ratio.high - ratio.log_ratio for ratio in both))
-        moved = abs(timing.log_ratio - before) > max(_MOVED, uncertain)
-        if moved and min(before, timing.log_ratio) < _MOVED:
-            found.append(Contradiction(number, before, timing.log_ratio))
+        before, now = both[0].value - both[1].value, timing.log_ratio.value
+        uncertain = math.hypot(*(each.half_width for each in (timing.log_ratio, *both)))
+        if abs(now - before) > max(_MOVED, uncertain) and min(before, now) < _MOVED:
+            found.append(Contradiction(number, before, now))
     return found

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
+from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import PairedRatio, compare_pairs, tie_set
+from search_spaces.statistics import compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
@@ -59,7 +60,7 @@ class Finals:
     #: What the race measured of each finalist.
     records: list[FinalRecord] = field(default_factory=list)
     #: Ratios of the race to its leader, each with its 95 % interval, by trial number.
-    _ratios: dict[int, PairedRatio] = field(default_factory=dict)
+    _ratios: dict[int, LogRatio] = field(default_factory=dict)
     #: A confirmation was measured.
     _confirmed_once: bool = False
     #: A confirmation contradicted the race, and both are repeated.
@@ -164,7 +165,7 @@ class Finals:
             return
         result = tie_set(times, looks=len(race_looks(self.search.spec.protocol)))
         self.records = outcome_records.race_records(trials, measurement, result)
-        by_ratio = sorted(times, key=lambda name: result.ratios[name].log_ratio)
+        by_ratio = sorted(times, key=lambda name: result.ratios[name].value)
         order = [result.winner, *(name for name in by_ratio if name != result.winner)]
         self.finalists = [trials[name] for name in order]
         equals = [
@@ -177,7 +178,7 @@ class Finals:
         tied = [trials[name] for name in order if name in result.members]
         self.tie = [chosen, *(trial for trial in tied if trial is not chosen)]
         self._ratios = {
-            trials[name].number: PairedRatio(0.0, 0.0, 0.0, len(samples))
+            trials[name].number: EQUAL
             if name == result.winner
             else compare_pairs(samples, times[result.winner][: len(samples)])
             for name, samples in times.items()

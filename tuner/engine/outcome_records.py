@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
+from search_spaces.log_ratio import EQUAL, Verdict
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import TieSet, verdict
+from search_spaces.statistics import TieSet
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
-from tuner.engine.trial_records import finite
 from workers.job_records import Failure, Measurement, Timing
 
 
@@ -33,22 +33,21 @@ def selection(
     """
     against = outcomes.get(default.number) if default is not None else None
     is_default = default is tie[0]
-    ratio = against if isinstance(against, Timing) and not is_default else None
-    found = _verdict(ratio, is_default)
-    if found == "undecided" and ratio is not None and ratio.samples_us:
-        reason = f"{reason}; {_why_undecided(ratio, final_pairs)}"
+    timed = winner if is_default else against if isinstance(against, Timing) else None
+    ratio = EQUAL if is_default else timed.log_ratio if timed else None
+    found = (-ratio).verdict() if ratio else Verdict.UNDECIDED
+    if found is Verdict.UNDECIDED and timed and timed.samples_us:
+        reason = f"{reason}; {_why_undecided(timed, final_pairs)}"
     return SelectionRecord(
         winner=tie[0].config,
         tie_set=tuple(t.config for t in tie),
-        verdict=found,
+        verdict=found.value,
         reason=reason,
         runner_up=others[0].config if others else None,
         default=default.config if default is not None else None,
         median_us=winner.median_us,
-        default_us=winner.median_us if is_default else (ratio.median_us if ratio else None),
-        log_ratio=0.0 if is_default else (ratio.log_ratio if ratio else None),
-        log_ratio_low=0.0 if is_default else (finite(ratio.log_ratio_low) if ratio else None),
-        log_ratio_high=0.0 if is_default else (finite(ratio.log_ratio_high) if ratio else None),
+        default_us=timed.median_us if timed else None,
+        log_ratio=ratio,
         samples_us=winner.samples_us,
         compiled=measurement.compiled,
         clocks=dict(measurement.clocks),
@@ -77,15 +76,8 @@ def race_records(
             records.append(_not_measured("race", trial, outcome))
             continue
         record = _make_final_record("race", trial, outcome, measurement)
-        records.append(
-            replace(
-                record,
-                log_ratio=ratio.log_ratio,
-                log_ratio_low=finite(ratio.low),
-                log_ratio_high=finite(ratio.high),
-                dropped=len(outcome.samples_us) < longest,
-            )
-        )
+        dropped = len(outcome.samples_us) < longest
+        records.append(replace(record, log_ratio=ratio, dropped=dropped))
     return records
 
 
@@ -108,8 +100,6 @@ def _make_final_record(
         config=trial.config,
         median_us=outcome.median_us,
         log_ratio=outcome.log_ratio,
-        log_ratio_low=finite(outcome.log_ratio_low),
-        log_ratio_high=finite(outcome.log_ratio_high),
         samples_us=outcome.samples_us,
         method=measurement.method,
         cache=measurement.cache,
@@ -138,21 +128,12 @@ def settled_outcome(
     return (settled.selection, settled.baselines) if nothing_new and known else None
 
 
-def _verdict(default: Timing | None, is_default: bool) -> str:
-    """The verdict of the winner against the default, whose ratio is ln(default / winner)."""
-    if is_default:
-        return "same"
-    if default is None:
-        return "undecided"
-    return str(verdict(-default.log_ratio, -default.log_ratio_high, -default.log_ratio_low))
-
-
 def _why_undecided(default: Timing, final_pairs: int) -> str:
     """How far the default config may be off, and what ended the confirmation.
 
     Without a time budget, an undecided ratio has a multiple of `final_pairs` passes.
     """
-    most = max(abs(default.log_ratio_low), abs(default.log_ratio_high))
+    most = max(abs(default.log_ratio.low), abs(default.log_ratio.high))
     within = f" within {math.expm1(most):.1%}" if math.isfinite(most) else ""
     passes = len(default.samples_us)
     ended = ", which its time budget ended" if passes % final_pairs else ""
@@ -172,8 +153,6 @@ def baselines(measurement: Measurement) -> list[BaselineRecord]:
                 Status.CORRECT,
                 median_us=outcome.median_us,
                 log_ratio=outcome.log_ratio,
-                log_ratio_low=finite(outcome.log_ratio_low),
-                log_ratio_high=finite(outcome.log_ratio_high),
                 error=outcome.error if outcome.error >= 0 else None,
                 samples_us=outcome.samples_us,
             )

@@ -68,7 +68,8 @@ def _trial(trial: Trial) -> list[Any]:
     record = trial.record
     result = None
     if record is not None:
-        times = [record.median_us, record.log_ratio, record.device_s]
+        ratio = None if record.log_ratio is None else record.log_ratio.value
+        times = [record.median_us, ratio, record.device_s]
         result = [record.attempt_id, record.status, record.source, record.message, times]
     return [
         trial.number,

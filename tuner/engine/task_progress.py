@@ -126,5 +126,5 @@ def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
         total=task.spec.budget.trials,
         best_us=_best_us(task),
         confirmed_us=None if ships is None else ships.median_us,
-        speedup=None if ships is None or ships.log_ratio is None else math.exp(ships.log_ratio),
+        speedup=None if ships is None or ships.log_ratio is None else ships.log_ratio.ratio,
     )

@@ -50,8 +50,6 @@ def of_duplicate_binary(
         incumbent=first.incumbent,
         median_us=first.median_us,
         log_ratio=first.log_ratio,
-        log_ratio_low=first.log_ratio_low,
-        log_ratio_high=first.log_ratio_high,
         error=first.error,
         verified_by=first.verified_by,
         deterministic=first.deterministic,
@@ -162,8 +160,6 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
         incumbent=kept.incumbent,
         median_us=kept.median_us,
         log_ratio=kept.log_ratio,
-        log_ratio_low=kept.log_ratio_low,
-        log_ratio_high=kept.log_ratio_high,
         samples_us=kept.samples_us,
         incumbent_samples_us=kept.incumbent_samples_us,
     )
@@ -177,18 +173,11 @@ def _ratio(incumbent: Trial | None, outcome: Timing, measurement: Measurement) -
     if incumbent is None or incumbent.score is None or not isinstance(paired, Timing):
         return {"median_us": outcome.median_us}
     return {
-        "median_us": math.exp(incumbent.score + outcome.log_ratio),
+        "median_us": math.exp(incumbent.score + outcome.log_ratio.value),
         "incumbent": config_key(incumbent.config),
         "log_ratio": outcome.log_ratio,
-        "log_ratio_low": finite(outcome.log_ratio_low),
-        "log_ratio_high": finite(outcome.log_ratio_high),
         "incumbent_samples_us": paired.samples_us[: len(outcome.samples_us)],
     }
-
-
-def finite(value: float) -> float | None:
-    """The value, or None if it is not finite: neither databases nor JSON have an infinity."""
-    return value if math.isfinite(value) else None
 
 
 def _make_build_fields(artifact: Artifact) -> dict[str, Any]:

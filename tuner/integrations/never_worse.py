@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, config_key
 
 
@@ -28,21 +29,9 @@ class Pair(NamedTuple):
     today: Config
 
 
-@dataclass(frozen=True, slots=True)
-class RowRatio:
-    """ln(time of the config / time of today's) with its interval."""
-
-    log_ratio: float
-    low: float
-    high: float
-
-    @property
-    def worse(self) -> bool:
-        return self.low > 0
-
-
-#: Compares pairs, in their order. None: the config cannot be launched or measured there.
-Compare: TypeAlias = Callable[[Sequence[Pair]], Sequence[RowRatio | None]]
+#: ln(time of the config / time of today's) of pairs, in their order. None: the config cannot be
+#: launched or measured there.
+Compare: TypeAlias = Callable[[Sequence[Pair]], Sequence[LogRatio | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +137,7 @@ class _Guard:
         self._compare, self._sizes = compare, sizes
         self._nearest, self._launched = nearest, launched
         self._today = {size: today(size) for size in sizes}
-        self._known: dict[tuple[int, str], RowRatio | None] = {}
+        self._known: dict[tuple[int, str], LogRatio | None] = {}
 
     def worse_sizes(
         self, rows: Mapping[int, Config], among: Iterable[int] | None = None
@@ -253,7 +242,7 @@ class _Guard:
         if self._is_today(size, config):
             return False
         comparison = self._known[size, config_key(config)]
-        return comparison is None or comparison.worse
+        return comparison is None or comparison.low > 0
 
     def _is_today(self, size: int, config: Config) -> bool:
         return self._launched(config) == self._launched(self._today[size])

@@ -112,11 +112,10 @@ def _trial(
 def _trial_attributes(record: TrialRecord, task: TaskInfo) -> dict[str, Any]:
     facts = {name: getattr(record, name) for name in _FACTS}
     found = {name: value for name, value in facts.items() if value not in (None, "")}
-    ratios = (record.log_ratio, record.log_ratio_low, record.log_ratio_high)
-    if record.median_us is not None and None not in ratios:
+    ratio = record.log_ratio
+    if record.median_us is not None and ratio is not None and ratio.ends:
         # As far as the comparison with the incumbent is uncertain.
-        ratio, *ends = (float(each or 0.0) for each in ratios)
-        interval = [record.median_us * math.exp(end - ratio) for end in ends]
+        interval = [record.median_us * math.exp(end - ratio.value) for end in ratio.ends]
         found |= {"interval_us": interval} if all(map(math.isfinite, interval)) else {}
     if task.selection and config_key(record.config) == config_key(task.selection.winner):
         found["winner"] = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,10 +9,11 @@ from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
-from results_db.shipped import Shipped, select_shipped
+from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
@@ -146,7 +146,7 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
     assert selection is not None
     ships = select_shipped(selection)
     median_us = ships.median_us
-    speedup, interval = _speedup(ships)
+    speedup, interval = round_ratio(ships.log_ratio)
     shipped_key = config_key(ships.config)
     trial = next(
         (t for t in stored.trials(task.task_id) if config_key(t.config) == shipped_key), None
@@ -174,15 +174,13 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
     )
 
 
-def _speedup(ships: Shipped) -> tuple[float | None, tuple[float, float] | None]:
-    """default time / shipped time, and its 95 % interval; None where unknown."""
-    if ships.log_ratio is None:
+def round_ratio(over: LogRatio | None) -> tuple[float | None, tuple[float, float] | None]:
+    """A ratio and its 95 % interval as tables hold them; None where unknown."""
+    if over is None:
         return None, None
-    speedup = round(math.exp(ships.log_ratio), 4)
-    if ships.log_ratio_low is None or ships.log_ratio_high is None:
-        return speedup, None
-    low, high = math.exp(ships.log_ratio_low), math.exp(ships.log_ratio_high)
-    return speedup, (round(low, 4), round(high, 4))
+    low, high = over.interval or (None, None)
+    interval = None if low is None or high is None else (round(low, 4), round(high, 4))
+    return round(over.ratio, 4), interval
 
 
 def device_facts(device: Device) -> DeviceFacts:

@@ -132,6 +132,7 @@ class _EntryCheck:
             return self._only_built(outcome, built)
         judgement = judge(measured.rows, self.entry.median_us, self.options.margin)
         winner, better = measured.rows[0], judgement.better
+        faster = better.log_ratio if better else None
         low_us, high_us = median_interval(winner.samples_us) or (None, None)
         return replace(
             outcome,
@@ -141,7 +142,7 @@ class _EntryCheck:
             low_us=low_us,
             high_us=high_us,
             better=better.config if better else None,
-            gain=1 / better.ratio if better and better.ratio and winner.median_us else None,
+            gain=(-faster).ratio if faster and winner.median_us else None,
             measured=sum(bool(row.samples_us) for row in measured.rows),
             device_s=measured.device_s,
         )

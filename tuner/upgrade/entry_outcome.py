@@ -115,9 +115,13 @@ def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> J
         fastest = min(right, key=lambda row: row.median_us or 0.0, default=None)
         note = "; ".join(filter(None, [winner.message, others]))
         return Judgement(_fault(winner), note, fastest)
-    ahead = [row for row in right if row.verdict == "faster" and row.ratio is not None]
+    ahead = [
+        (row.log_ratio.value, at, row)
+        for at, row in enumerate(right)
+        if row.verdict == "faster" and row.log_ratio
+    ]
     if ahead:
-        return Judgement(Result.FLIPPED, others, min(ahead, key=lambda row: row.ratio or 0.0))
+        return Judgement(Result.FLIPPED, others, min(ahead)[-1])
     return Judgement(_against_stored(winner, stored_us, margin), others)
 
 

@@ -80,7 +80,7 @@ def _runners_up(task: TaskInfo) -> Iterator[Config]:
     if chosen is not None and chosen.runner_up is not None:
         yield chosen.runner_up
     race = [
-        (final.log_ratio, at, final.config)
+        (final.log_ratio.value, at, final.config)
         for at, final in enumerate(task.finals)
         if final.stage == "race" and final.status is Status.CORRECT and final.log_ratio is not None
     ]

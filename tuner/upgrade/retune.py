@@ -17,7 +17,7 @@ from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
 from tuner.tables.lookup_rule import rule_for
-from tuner.tables.results import device_facts
+from tuner.tables.results import device_facts, round_ratio
 from tuner.tables.table_check import space_hash
 from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CAMPAIGN = "upgrade-check"
 _SETTLED = (Result.SAME, Result.FASTER, Result.SLOWER)
 #: A default's verdict against the winner, as the winner's against the default.
-_TURNED = {"faster": "slower", "slower": "faster"}
 _UNWRITABLE = "make the folder writable; the results are in the database"
 
 
@@ -223,11 +222,8 @@ def _against_default(
     winner: BenchRow, default: BenchRow | None
 ) -> tuple[str, float | None, tuple[float, float] | None]:
     """Verdict, speed-up over the default and its interval."""
-    if default is None or default.ratio is None:
+    if default is None or default.log_ratio is None:
         return "undecided", None, None
     if default is winner:
         return "same", 1.0, (1.0, 1.0)
-    verdict = _TURNED.get(default.verdict, default.verdict)
-    low, high = default.ratio_low, default.ratio_high
-    interval = None if low is None or high is None else (round(low, 4), round(high, 4))
-    return verdict, round(default.ratio, 4), interval
+    return (-default.log_ratio).verdict(), *round_ratio(default.log_ratio)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.log_ratio import EQUAL
 from search_spaces.records import config_key
 from tuner.tracing import span
 from workers import backend_kinds
@@ -242,14 +243,11 @@ class MeasurementSession:
             ratio = compare(
                 self._job.mode, samples, reference, self._job.protocol, timed.quantum_us
             )
-            is_reference = position == reference_at
             timings[key] = Timing(
                 name=key if isinstance(key, str) else self._names[key],
                 median_us=statistics.median(samples),
                 samples_us=tuple(samples),
-                log_ratio=0.0 if is_reference else ratio.log_ratio,
-                log_ratio_low=0.0 if is_reference else ratio.low,
-                log_ratio_high=0.0 if is_reference else ratio.high,
+                log_ratio=EQUAL if position == reference_at else ratio,
                 error=one.error,
                 deterministic=one.deterministic,
                 note=one.note,

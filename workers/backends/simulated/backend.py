@@ -209,9 +209,7 @@ def _time(
             name=candidate.name.removeprefix(_BASELINE),
             median_us=statistics.median(times),
             samples_us=tuple(times),
-            log_ratio=ratio.log_ratio,
-            log_ratio_low=ratio.low,
-            log_ratio_high=ratio.high,
+            log_ratio=ratio,
             error=errors.get(candidate.name, -1.0),
         )
     return timings

@@ -27,7 +27,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from search_spaces.statistics import PairedRatio, compare_pairs
+from search_spaces.log_ratio import LogRatio
+from search_spaces.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.samples import CandidateSamples, affordable_passes, collect_active
 from workers.measure.timers.timer import Candidate, Timer
@@ -91,13 +92,13 @@ def confirm(
 
 def reported_ratio(
     samples_us: Sequence[float], reference_us: Sequence[float], precision: float, quantum_us: float
-) -> PairedRatio:
+) -> LogRatio:
     """A candidate's log-ratio to the reference over the passes that both took, with the interval
     that a confirmation reports."""
     common = min(len(samples_us), len(reference_us))
     pairs = samples_us[:common], reference_us[:common]
     ratio = compare_pairs(*pairs, quantum_us=quantum_us)
-    if ratio.high - ratio.log_ratio <= max(precision, _BASELINE_SHARE * abs(ratio.log_ratio)):
+    if ratio.half_width <= max(precision, _BASELINE_SHARE * abs(ratio.value)):
         return ratio
     return compare_pairs(*pairs, confidence=_IMPRECISE, quantum_us=quantum_us)
 
@@ -111,12 +112,12 @@ def _finish_clear(
         ratio = compare_pairs(
             entry.samples_us, reference.samples_us, confidence=confidence, quantum_us=quantum_us
         )
-        size, share = abs(ratio.log_ratio), 0.0
+        size, share = abs(ratio.value), 0.0
         if sum(entry.samples_us) > 1e6 * _SLOW_S:
             share = _SLOW_SHARE
         elif entry.candidate.baseline:
             share = _BASELINE_SHARE
-        enough = ratio.high - ratio.log_ratio <= max(precision, share * size)
+        enough = ratio.half_width <= max(precision, share * size)
         entry.active = not (size >= _CLOSE and enough)
 
 
@@ -131,6 +132,6 @@ def _finish_precise(
     reference, *others = active
     for entry in others:
         ratio = compare_pairs(entry.samples_us, reference.samples_us, quantum_us=quantum_us)
-        close = abs(ratio.log_ratio) < _CLOSE
-        imprecise = ratio.high - ratio.log_ratio > protocol.precision
+        close = abs(ratio.value) < _CLOSE
+        imprecise = ratio.half_width > protocol.precision
         entry.active = close and (imprecise or not window_covered)

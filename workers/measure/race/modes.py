@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_spaces.statistics import PairedRatio, compare_pairs
+from search_spaces.log_ratio import LogRatio
+from search_spaces.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm, reported_ratio
 from workers.measure.race.elimination import race
@@ -38,7 +39,7 @@ def compare(
     reference_us: Sequence[float],
     protocol: MeasurementProtocol,
     quantum_us: float,
-) -> PairedRatio:
+) -> LogRatio:
     """The log-ratio of a candidate to the reference over the passes that both took."""
     if mode is Mode.CONFIRM:
         return reported_ratio(samples_us, reference_us, protocol.precision, quantum_us)
