@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reports.quantity import pairs
 from reports.run_data import TaskData
 from results_db.stored_records import FinalRecord, SelectionRecord
-from search_spaces.log_ratio import LogRatio, known_ratio
+from search_spaces.log_ratio import LogRatio, pick_ratio
 from search_spaces.records import Config, Status, canonical_json, config_key
 
 #: Each place with its meaning, in the order of the legend.
@@ -41,7 +41,7 @@ def finalists(task: TaskData, stage: str) -> list[Finalist]:
     differing = _differing([record.config for record in records])
     found = []
     for record in records:
-        ratio = known_ratio(record.log_ratio) if record.status is Status.CORRECT else None
+        ratio = pick_ratio(record.log_ratio) if record.status is Status.CORRECT else None
         shown = {name: record.config[name] for name in differing if name in record.config}
         found.append(
             Finalist(

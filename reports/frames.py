@@ -11,7 +11,7 @@ import pandas as pd
 from reports.finalists import Finalist
 from reports.quantity import clean, finite, pairs, plain
 from reports.run_data import TaskData
-from results_db.stored_records import TrialRecord
+from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Value
 from search_spaces.statistics import relative_iqr
 
@@ -22,7 +22,7 @@ def convergence_frame(task: TaskData) -> pd.DataFrame:
     """One row per trial: trial, device_s (cumulative), median_us, best_us, label."""
     rows, spent = [], 0.0
     for place, trial in enumerate(task.trials, start=1):
-        if trial.source != "reused":
+        if trial.source != Source.REUSED:
             spent += finite(trial.device_s) or 0.0
         rows.append((place, spent, _time(trial), clean(pairs(trial.config))))
     frame = pd.DataFrame(rows, columns=["trial", "device_s", "median_us", "label"])
@@ -65,7 +65,7 @@ def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
         (task.label, spread)
         for task in tasks
         for trial in task.timed
-        if trial.source == "measured" and (spread := relative_iqr(trial.samples_us))
+        if trial.source == Source.MEASURED and (spread := relative_iqr(trial.samples_us))
     ]
     return pd.DataFrame(rows, columns=["task", "spread"])
 

@@ -9,20 +9,20 @@ from reports.quantity import finite
 from reports.run_data import TaskData
 from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import BaselineRecord
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 
 #: Each verdict with an icon and its meaning, so that colour is never the only sign.
 VERDICTS = {
-    "faster": ("▲", "faster than the default config"),
-    "slower": ("▼", "slower than the default config"),
-    "same": ("=", "within 1 % of the default config"),
+    Verdict.FASTER: ("▲", "faster than the default config"),
+    Verdict.SLOWER: ("▼", "slower than the default config"),
+    Verdict.SAME: ("=", "within 1 % of the default config"),
     "default kept": (
         "↺",
         "the default config ships: the winner of the search may be slower",
     ),
-    "undecided": ("?", "cannot be distinguished from the default config"),
+    Verdict.UNDECIDED: ("?", "cannot be distinguished from the default config"),
     "unconfirmed": ("◔", "timed by the search, not confirmed yet"),
     "not timed": ("○", "compiled for a device that is absent, never timed"),
     "failed": ("✕", "no config gave correct results"),
@@ -117,7 +117,7 @@ def _verdict(task: TaskData, ships: Shipped | None) -> str:
         return "default kept"
     selection = task.info.selection
     if task.state == "confirmed" and selection is not None:
-        return selection.verdict if selection.verdict in VERDICTS else "undecided"
+        return selection.verdict
     return {
         "unconfirmed": "unconfirmed",
         "built": "not timed",

@@ -12,6 +12,7 @@ from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
     RunInfo,
+    Source,
     TaskInfo,
     TrialRecord,
 )
@@ -56,7 +57,7 @@ class TaskData:
         device = self.info.key.device
         backend = backend_kinds.spec_of_stored(device.kind)
         limits_only = backend.accelerator and not device.sm_count and not device.memory_bytes
-        built = any(trial.source == "built" for trial in self.trials)
+        built = any(trial.source == Source.BUILT for trial in self.trials)
         return not backend.timed or (not self.timed and (built or limits_only))
 
     @property
@@ -74,7 +75,7 @@ class TaskData:
     @property
     def screened(self) -> tuple[TrialRecord, ...]:
         """Trials that were timed on the device in this run."""
-        return tuple(t for t in self.trials if t.source == "measured" and t.samples_us)
+        return tuple(t for t in self.trials if t.source == Source.MEASURED and t.samples_us)
 
     @property
     def fastest_trial(self) -> TrialRecord | None:

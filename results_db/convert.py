@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from results_db import models
 from results_db.columns import json_text
@@ -17,16 +17,24 @@ from results_db.stored_records import (
     ExportInfo,
     FinalRecord,
     Fire,
+    FireState,
     RunInfo,
+    RunStatus,
     SelectionRecord,
+    Source,
+    Stage,
     TaskInfo,
     TaskKey,
     TrialRecord,
 )
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
-from workers.job_records import Calibration
+from workers.job_records import Calibration, Mode
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Record = TypeVar("_Record", bound="DataclassInstance")
 _MEASURED = (
     "method",
     "cache",
@@ -43,9 +51,6 @@ _MEASURED = (
     "clocks",
 )
 _BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
-_DEVICE = tuple(field.name for field in fields(Device))
-_TOOLCHAIN = tuple(field.name for field in fields(Toolchain))
-_CALIBRATION = tuple(field.name for field in fields(Calibration))
 _DEFAULTS = {
     "method": "",
     "cache": "",
@@ -127,7 +132,7 @@ def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
 
 def baseline_rows(task_id: int, records: Sequence[BaselineRecord]) -> list[dict[str, Any]]:
     return [
-        {**_plain(record, _names(record)), "task_id": task_id, "position": position}
+        {**_plain(record), "task_id": task_id, "position": position}
         for position, record in enumerate(records)
     ]
 
@@ -135,7 +140,7 @@ def baseline_rows(task_id: int, records: Sequence[BaselineRecord]) -> list[dict[
 def final_rows(task_id: int, records: Sequence[FinalRecord]) -> list[dict[str, Any]]:
     return [
         {
-            **_plain(record, _names(record)),
+            **_plain(record),
             "config": dict(record.config),
             "task_id": task_id,
             "position": position,
@@ -148,14 +153,14 @@ def calibration_values(
     device: Device, toolchain: Toolchain, host: str, calibration: Calibration
 ) -> dict[str, Any]:
     """Columns of `calibration` except references and time. Equal values have equal identities."""
-    values = _plain(calibration, _CALIBRATION)
+    values = _plain(calibration)
     values |= {name: dict(values[name]) for name in ("overhead_us", "flops_per_us")}
     about = [device_values(device)["identity"], toolchain.key, host]
     return {**values, "identity": identity([about, values]), "host": host}
 
 
 def selection_values(record: SelectionRecord) -> dict[str, Any]:
-    values = _plain(record, _names(record))
+    values = _plain(record)
     default = values.pop("default")
     return {
         **values,
@@ -168,22 +173,8 @@ def selection_values(record: SelectionRecord) -> dict[str, Any]:
 
 
 def run_info(row: models.Run, silent_s: float | None) -> RunInfo:
-    return RunInfo(
-        run_id=row.id,
-        campaign=row.campaign.name,
-        status=row.status,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        spec_hash=row.spec_hash,
-        seed=row.seed,
-        environment=row.environment,
-        summary=row.summary,
-        holder=row.holder,
-        heartbeat_at=row.heartbeat_at,
-        lease=row.lease,
-        process=row.process,
-        silent_s=silent_s,
-    )
+    own = {"run_id": row.id, "campaign": row.campaign.name, "status": RunStatus(row.status)}
+    return _read(RunInfo, row, **own, silent_s=silent_s)
 
 
 def task_info(row: models.Task) -> TaskInfo:
@@ -193,20 +184,17 @@ def task_info(row: models.Task) -> TaskInfo:
         check_hash=row.kernel.check_hash,
         space_hash=row.kernel.space_hash,
         workload=workload_of(row.workload.dims, row.workload.key),
-        device=_device(row.device),
-        toolchain=_toolchain(row.toolchain),
+        device=_read(Device, row.device),
+        toolchain=_read(Toolchain, row.toolchain),
         protocol=row.protocol,
         kernel_hashes=tuple(row.kernel.kernel_hashes),
     )
-    return TaskInfo(
+    return _read(
+        TaskInfo,
+        row,
         task_id=row.id,
-        run_id=row.run_id,
         key=key,
-        stage=row.stage,
-        flops=row.flops,
-        bytes=row.bytes,
-        tolerance=row.tolerance,
-        note=row.note,
+        stage=Stage(row.stage),
         selection=None if row.selection is None else selection_record(row.selection),
         baselines=tuple(baseline_record(baseline) for baseline in row.baselines),
         finals=tuple(final_record(final) for final in row.finals),
@@ -214,18 +202,13 @@ def task_info(row: models.Task) -> TaskInfo:
 
 
 def calibration_record(row: models.Calibration) -> CalibrationRecord:
-    return CalibrationRecord(
-        device=_device(row.device),
-        toolchain=_toolchain(row.toolchain),
-        host=row.host,
-        measured_at=row.measured_at,
-        calibration=Calibration(**{name: getattr(row, name) for name in _CALIBRATION}),
-    )
+    parts = {"device": _read(Device, row.device), "toolchain": _read(Toolchain, row.toolchain)}
+    return _read(CalibrationRecord, row, **parts, calibration=_read(Calibration, row))
 
 
 def trial_record(row: models.Trial) -> TrialRecord:
     values = {name: getattr(row, name) for name in _BUILT}
-    values["status"] = Status(row.status)
+    values |= {"status": Status(row.status), "source": Source(row.source)}
     if row.measurement is not None:
         values |= {name: getattr(row.measurement, name) for name in _MEASURED}
         values["log_ratio"] = log_ratio(row.measurement)
@@ -233,20 +216,18 @@ def trial_record(row: models.Trial) -> TrialRecord:
 
 
 def baseline_record(row: models.Baseline) -> BaselineRecord:
-    values = {field.name: getattr(row, field.name) for field in fields(BaselineRecord)}
-    return BaselineRecord(**values | {"status": Status(row.status), "log_ratio": log_ratio(row)})
+    return _read(BaselineRecord, row, status=Status(row.status), log_ratio=log_ratio(row))
 
 
 def final_record(row: models.Finalist) -> FinalRecord:
-    values = {field.name: getattr(row, field.name) for field in fields(FinalRecord)}
-    return FinalRecord(**values | {"status": Status(row.status), "log_ratio": log_ratio(row)})
+    words = {"stage": Mode(row.stage), "status": Status(row.status)}
+    return _read(FinalRecord, row, **words, log_ratio=log_ratio(row))
 
 
 def selection_record(row: models.Selection) -> SelectionRecord:
-    names = [field.name for field in fields(SelectionRecord) if field.name != "default"]
-    values = {name: getattr(row, name) for name in names}
-    values |= {"tie_set": tuple(row.tie_set), "log_ratio": log_ratio(row)}
-    return SelectionRecord(**values, default=row.default_config)
+    configs = {"tie_set": tuple(row.tie_set), "default": row.default_config}
+    verdict, ratio = Verdict(row.verdict), log_ratio(row)
+    return _read(SelectionRecord, row, **configs, verdict=verdict, log_ratio=ratio)
 
 
 def log_ratio(row: Any) -> LogRatio | None:
@@ -257,7 +238,12 @@ def log_ratio(row: Any) -> LogRatio | None:
 
 
 def fire_values(
-    schedule: str, instant: datetime, host: str, state: str, fired_at: datetime, process: str = ""
+    schedule: str,
+    instant: datetime,
+    host: str,
+    state: FireState,
+    fired_at: datetime,
+    process: str = "",
 ) -> dict[str, Any]:
     return {
         "schedule": schedule,
@@ -273,7 +259,7 @@ def fire_values(
 
 
 def fire(row: models.ScheduleFire) -> Fire:
-    return Fire(**{field.name: getattr(row, field.name) for field in fields(Fire)})
+    return _read(Fire, row, state=FireState(row.state))
 
 
 def export_values(
@@ -290,29 +276,18 @@ def export_values(
 
 
 def export_info(row: models.Export) -> ExportInfo:
-    return ExportInfo(
-        path=row.path,
-        format=row.format,
-        run_id=row.run_id,
-        sha256=row.sha256,
-        task_ids=tuple(row.task_ids),
-        exported_at=row.exported_at,
-    )
+    return _read(ExportInfo, row, task_ids=tuple(row.task_ids))
 
 
-def _device(row: models.Device) -> Device:
-    return Device(**{name: getattr(row, name) for name in _DEVICE})
+def _read(kind: type[_Record], row: Any, **own: Any) -> _Record:
+    """A record with the columns of its fields' names, and what is its own."""
+    names = {field.name for field in fields(kind)} - own.keys()
+    return kind(**{name: getattr(row, name) for name in names}, **own)
 
 
-def _toolchain(row: models.Toolchain) -> Toolchain:
-    return Toolchain(**{name: getattr(row, name) for name in _TOOLCHAIN})
-
-
-def _names(record: BaselineRecord | FinalRecord | SelectionRecord) -> Sequence[str]:
-    return [field.name for field in fields(record)]
-
-
-def _plain(record: object, names: Sequence[str]) -> dict[str, Any]:
+def _plain(record: DataclassInstance, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a record, or those with these names, as columns. Refuses NaN."""
+    names = names or [field.name for field in fields(record)]
     values = {name: getattr(record, name) for name in names}
     if "log_ratio" in values:
         values |= _ratio_columns(values["log_ratio"])

@@ -11,6 +11,8 @@ from results_db.columns import unpack_samples
 from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
 from results_db.models import Base, Baseline, Finalist, Measurement, Selection, Task, Trial
+from results_db.stored_records import Source
+from search_spaces.records import Status
 
 
 def stats(database: Database) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def _orphans(connection: Connection) -> list[str]:
     )
     timed = select(Measurement.trial_id)
     untimed = select(Trial.id).where(
-        Trial.source == "measured", Trial.status == "correct", Trial.id.not_in(timed)
+        Trial.source == Source.MEASURED, Trial.status == Status.CORRECT, Trial.id.not_in(timed)
     )
     chosen = select(Selection.task_id)
     parts = {"baselines": Baseline.task_id, "finals": Finalist.task_id}

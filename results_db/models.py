@@ -19,7 +19,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from results_db.columns import AnyText, Json, Samples, UtcDateTime
+from results_db.stored_records import FireState, RunStatus, Source
 from search_spaces.records import Status
+from workers.job_records import Mode
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -153,7 +155,7 @@ class Run(Base):
 
     campaign: Mapped[Campaign] = relationship(lazy="joined", innerjoin=True)
 
-    __table_args__ = (one_of("status", "running", "finished", "interrupted", "failed"),)
+    __table_args__ = (one_of("status", *RunStatus),)
 
 
 class Timeline(Base):
@@ -228,7 +230,7 @@ class Trial(Base):
         UniqueConstraint("task_id", "number"),
         Index(None, "task_id", "status"),
         one_of("status", *Status),
-        one_of("source", "measured", "built", "binary", "reused", "verified"),
+        one_of("source", *Source),
     )
 
 
@@ -278,7 +280,7 @@ class Finalist(Figures, Base):
 
     __table_args__ = (
         UniqueConstraint("task_id", "position"),
-        one_of("stage", "race", "confirm"),
+        one_of("stage", Mode.RACE, Mode.CONFIRM),
         one_of("status", *Status),
     )
 
@@ -340,7 +342,7 @@ class ScheduleFire(Base):
 
     __table_args__ = (
         UniqueConstraint("schedule", "instant"),
-        one_of("state", "started", "finished", "failed", "missed", "interrupted"),
+        one_of("state", *FireState),
     )
 
 

@@ -19,7 +19,7 @@ from results_db.models import (
     Trial,
     Workload,
 )
-from results_db.stored_records import BaselineRecord, SelectionRecord, TaskSummary
+from results_db.stored_records import BaselineRecord, SelectionRecord, Source, TaskSummary
 from search_spaces.records import Status
 
 
@@ -97,7 +97,7 @@ def count_device_compiles(connection: Connection, run_id: int) -> tuple[int, str
         select(Measurement.compiled, Trial.status, Trial.message)
         .join(Trial, Measurement.trial_id == Trial.id)
         .join(Task, Trial.task_id == Task.id)
-        .where(Task.run_id == run_id, Trial.source == "measured", Measurement.compiled > 0)
+        .where(Task.run_id == run_id, Trial.source == Source.MEASURED, Measurement.compiled > 0)
     )
     rows = connection.execute(query).all()
     messages = (message for _, status, message in rows if status == Status.CORRECT and message)

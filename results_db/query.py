@@ -29,13 +29,15 @@ from results_db.stored_records import (
     ExportInfo,
     Fire,
     RunInfo,
+    RunStatus,
+    Source,
     TaskInfo,
     TaskKey,
     TrialRecord,
 )
 from search_spaces.records import Config, Status, Workload, config_key
 
-UNFINISHED = ("running", "interrupted")
+UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))
 
 
@@ -105,7 +107,7 @@ def known_trials(
     newest = (
         select(func.max(Trial.id))
         .join(Task, Trial.task_id == Task.id)
-        .where(Task.reuse_key == convert.reuse_key(key), Trial.source != "reused")
+        .where(Task.reuse_key == convert.reuse_key(key), Trial.source != Source.REUSED)
         .group_by(Trial.config_hash)
     )
     if exclude_task is not None:
@@ -135,7 +137,7 @@ def timed_trials(
             Task.protocol == key.protocol,
             Task.id != (exclude_task or 0),
             Trial.status == Status.CORRECT,
-            Trial.source.in_(("measured", "verified")),
+            Trial.source.in_((Source.MEASURED, Source.VERIFIED)),
             Trial.binary_hash != "",
             Measurement.median_us.is_not(None),
         )

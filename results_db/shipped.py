@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.log_ratio import EQUAL, LogRatio, known_ratio
+from search_spaces.log_ratio import EQUAL, LogRatio, Verdict, pick_ratio
 from search_spaces.records import Config, Status, config_key
+from workers.job_records import Mode
 
 #: An undecided winner ships only if the lower end of its speed-up's interval is at least this.
 NOT_WORSE = 0.99
@@ -42,7 +43,7 @@ class Shipped:
         """
         paired, shift = baseline.log_ratio, self.from_winner
         measured = paired - shift if paired and shift else None
-        return known_ratio(measured, baseline.median_us, self.median_us)
+        return pick_ratio(measured, baseline.median_us, self.median_us)
 
     def samples_us(
         self, selection: SelectionRecord, finals: tuple[FinalRecord, ...]
@@ -51,7 +52,7 @@ class Shipped:
         if not self.default_kept:
             return selection.samples_us
         key = config_key(self.config)
-        confirmed = (f for f in finals if f.stage == "confirm" and config_key(f.config) == key)
+        confirmed = (f for f in finals if f.stage == Mode.CONFIRM and config_key(f.config) == key)
         return next((final.samples_us for final in confirmed), ())
 
 
@@ -59,7 +60,7 @@ def select_shipped(selection: SelectionRecord) -> Shipped:
     """The config that ships: never one that may be slower than the default."""
     why = _may_be_worse(selection)
     if selection.default is None or not why:
-        ratio = known_ratio(selection.log_ratio, selection.default_us, selection.median_us)
+        ratio = pick_ratio(selection.log_ratio, selection.default_us, selection.median_us)
         return Shipped(selection.winner, selection.tie_set, selection.median_us, ratio)
     kept, from_winner = selection.default, selection.log_ratio
     return Shipped(kept, (kept,), selection.default_us, EQUAL, why, from_winner)
@@ -78,10 +79,10 @@ def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | No
 
 
 def _may_be_worse(selection: SelectionRecord) -> str:
-    if selection.verdict == "slower":
+    if selection.verdict == Verdict.SLOWER:
         return "the confirmation found the winner of the search slower than the default"
     interval = selection.log_ratio.interval if selection.log_ratio else None
-    if selection.verdict == "undecided" and interval and interval[0] < NOT_WORSE:
+    if selection.verdict == Verdict.UNDECIDED and interval and interval[0] < NOT_WORSE:
         return (
             "the winner of the search cannot be distinguished from the default and may be "
             f"{1 - interval[0]:.1%} slower"

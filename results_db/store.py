@@ -24,6 +24,7 @@ from results_db.stored_records import (
     ExportInfo,
     FinalRecord,
     SelectionRecord,
+    Stage,
     TaskInfo,
     TaskKey,
     TaskSummary,
@@ -98,7 +99,7 @@ class Store(RunStore, FireStore, TrialStore):
     ) -> TaskInfo:
         """The run's task with that key. A missing task is added in stage `search`."""
         facts = {
-            "stage": "search",
+            "stage": Stage.SEARCH,
             "flops": flops,
             "bytes": bytes,
             "tolerance": tolerance,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select, update
 from results_db import clock, convert, insert, query
 from results_db.errors import StoreError
 from results_db.models import ScheduleFire
-from results_db.stored_records import Fire
+from results_db.stored_records import Fire, FireState
 from results_db.transactions import Transactions
 
 #: A firing recorded this far in the future comes from a wrong clock. A clock that is set back by
@@ -40,12 +40,12 @@ class FireStore(Transactions):
 
         def claim(connection: Connection) -> bool:
             time = now or _now(connection)
-            values = convert.fire_values(schedule, instant, host, "started", time, process)
+            values = convert.fire_values(schedule, instant, host, FireState.STARTED, time, process)
             connection.execute(
                 delete(ScheduleFire).where(
                     ScheduleFire.schedule == schedule,
                     ScheduleFire.instant == instant,
-                    ScheduleFire.state == "missed",
+                    ScheduleFire.state == FireState.MISSED,
                     ScheduleFire.fired_at > time + AHEAD,
                 )
             )
@@ -57,7 +57,7 @@ class FireStore(Transactions):
         self, seen: Fire, host: str, process: str = "", now: datetime | None = None
     ) -> bool:
         """Claim an unfinished firing again; False if it has changed since it was read as `seen`."""
-        values = {"state": "started", "host": host, "process": process}
+        values = {"state": FireState.STARTED, "host": host, "process": process}
         statement = (
             update(ScheduleFire)
             .where(
@@ -74,7 +74,7 @@ class FireStore(Transactions):
         self,
         schedule: str,
         instant: datetime,
-        state: str,
+        state: FireState,
         run_id: int | None = None,
         message: str = "",
     ) -> None:
@@ -98,7 +98,7 @@ class FireStore(Transactions):
         def note(connection: Connection) -> None:
             time = now or _now(connection)
             for instant in instants:
-                values = convert.fire_values(schedule, instant, host, "missed", time)
+                values = convert.fire_values(schedule, instant, host, FireState.MISSED, time)
                 insert.new_id(connection, ScheduleFire, values)
 
         self._write(note)

@@ -12,7 +12,7 @@ from sqlalchemy import insert as insert_into
 from results_db import clock, fence, insert, query
 from results_db.errors import LeaseLostError
 from results_db.models import Run, Timeline
-from results_db.stored_records import RunInfo
+from results_db.stored_records import RunInfo, RunStatus
 from results_db.transactions import Transactions
 
 
@@ -39,7 +39,7 @@ class RunStore(Transactions):
         If two drivers call at once, one begins the run and both get it.
         """
         values = {
-            "status": "running",
+            "status": RunStatus.RUNNING,
             "started_at": datetime.now(UTC),
             "spec_hash": spec_hash,
             "seed": seed,
@@ -72,7 +72,7 @@ class RunStore(Transactions):
         run has changed since it was read as `seen`: another driver took it, its holder wrote a
         heartbeat, or it has ended.
         """
-        values = {"lease": lease, "holder": holder, "process": process, "status": "running"}
+        values = {"lease": lease, "holder": holder, "process": process, "status": RunStatus.RUNNING}
         statement = (
             update(Run)
             .where(
@@ -90,12 +90,12 @@ class RunStore(Transactions):
         """Write a heartbeat of the driver that holds the run."""
         self._change_run(run_id, {"heartbeat_at": clock.now()})
 
-    def set_run_status(self, run_id: int, status: str) -> None:
+    def set_run_status(self, run_id: int, status: RunStatus) -> None:
         """Set `running`, or set `interrupted`, `failed` or `finished` with the end time."""
-        finished_at = None if status == "running" else datetime.now(UTC)
+        finished_at = None if status == RunStatus.RUNNING else datetime.now(UTC)
         self._change_run(run_id, {"status": status, "finished_at": finished_at})
 
-    def finish_run(self, run_id: int, status: str, summary: Mapping[str, Any]) -> None:
+    def finish_run(self, run_id: int, status: RunStatus, summary: Mapping[str, Any]) -> None:
         """End a run with its status and summary, and release its lease.
 
         A run that has ended with the same status and summary is unchanged.

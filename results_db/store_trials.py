@@ -20,7 +20,7 @@ from results_db.models import (
 )
 from results_db.models import Workload as WorkloadRow
 from results_db.query import UNFINISHED
-from results_db.stored_records import FoundTrial, TrialFilter
+from results_db.stored_records import FoundTrial, Stage, TrialFilter
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
 
@@ -146,7 +146,9 @@ def _reopen(connection: Connection, task_id: int) -> None:
     """Return a task of an unfinished run to its search."""
     unfinished = select(Run.id).where(Run.status.in_(UNFINISHED))
     connection.execute(
-        update(Task).where(Task.id == task_id, Task.run_id.in_(unfinished)).values(stage="search")
+        update(Task)
+        .where(Task.id == task_id, Task.run_id.in_(unfinished))
+        .values(stage=Stage.SEARCH)
     )
 
 

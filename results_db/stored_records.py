@@ -5,10 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
-from workers.job_records import Calibration
+from workers.job_records import Calibration, Mode
+
+
+class Source(StrEnum):
+    """Where the result of a trial comes from."""
+
+    MEASURED = "measured"
+    #: Compiled for a device that is absent and, where possible, verified.
+    BUILT = "built"
+    #: The binary equals that of another trial of the task.
+    BINARY = "binary"
+    #: An earlier run's result.
+    REUSED = "reused"
+    #: An earlier run's time of an equal binary, with its outputs verified in this run.
+    VERIFIED = "verified"
+
+
+class RunStatus(StrEnum):
+    """How far a run has come."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class FireState(StrEnum):
+    """How far a firing of a schedule has come."""
+
+    STARTED = "started"
+    FINISHED = "finished"
+    FAILED = "failed"
+    #: Merged into a later firing.
+    MISSED = "missed"
+    #: Can be resumed.
+    INTERRUPTED = "interrupted"
+
+
+class Stage(StrEnum):
+    """How far a task has come."""
+
+    #: Not opened yet, which is never stored: the run searches a bounded number of tasks at once.
+    WAITING = "waiting"
+    #: Configs are asked, built, verified and screened against the incumbent.
+    SEARCH = "search"
+    #: The finalists are built again where needed, and raced.
+    FINALS = "finals"
+    #: The winner of the race is measured in a fresh process.
+    CONFIRM = "confirm"
+    #: Over: selected, without any correct variant, or left for a later run.
+    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +96,7 @@ class TrialRecord:
     number: int
     config: Config
     status: Status
-    #: Where the result comes from: `measured`; `built` (compiled for a device that is absent and,
-    #: where possible, verified); `binary` (the binary equals that of another trial of the task);
-    #: `reused` (an earlier run's result); or `verified` (an earlier run's time of an equal binary,
-    #: with its outputs verified in this run).
-    source: str = "measured"
+    source: Source = Source.MEASURED
     #: One line on a failure.
     message: str = ""
     #: Raw text of a failure.
@@ -165,7 +212,7 @@ class FinalRecord:
     """The measurement of one finalist in the race or in the confirmation."""
 
     #: `race` or `confirm`.
-    stage: str
+    stage: Mode
     config: Config
     #: Why the finalist has no time, else `correct`.
     status: Status = Status.CORRECT
@@ -193,8 +240,8 @@ class SelectionRecord:
     winner: Config
     #: All configs that cannot be distinguished from the winner, itself included.
     tie_set: tuple[Config, ...]
-    #: The winner against the default config: `faster`, `slower`, `same` or `undecided`.
-    verdict: str
+    #: The winner against the default config.
+    verdict: Verdict
     #: How the winner was chosen from its tie set.
     reason: str = ""
     runner_up: Config | None = None
@@ -220,8 +267,7 @@ class RunInfo:
 
     run_id: int
     campaign: str
-    #: `running`, `finished`, `interrupted` or `failed`.
-    status: str
+    status: RunStatus
     started_at: datetime
     finished_at: datetime | None
     #: Digest of what was requested; equal hashes may be resumed.
@@ -251,8 +297,7 @@ class TaskInfo:
     task_id: int
     run_id: int
     key: TaskKey
-    #: `search`, `finals`, `confirm` or `done`.
-    stage: str
+    stage: Stage
     #: Least operations of the workload.
     flops: float = 0.0
     #: Least bytes of the workload through device memory.
@@ -276,8 +321,7 @@ class TaskSummary:
     workload: str
     #: The device's name.
     device: str
-    #: `search`, `finals`, `confirm` or `done`.
-    stage: str
+    stage: Stage
     #: One line on the task.
     note: str
     #: Number of finished trials.
@@ -347,9 +391,7 @@ class Fire:
     schedule: str
     #: The time for which the schedule asks.
     instant: datetime
-    #: `started`, `finished`, `failed`, `missed` (merged into a later firing) or `interrupted` (can
-    #: be resumed).
-    state: str
+    state: FireState
     #: The host that claimed the firing.
     host: str = ""
     #: The run that the firing started.

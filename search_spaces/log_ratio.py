@@ -80,7 +80,12 @@ class LogRatio:
 EQUAL = LogRatio()
 
 
-def known_ratio(
+def split_ratio(ratio: LogRatio | None) -> tuple[float | None, float | None, float | None]:
+    """The ratio itself and the ends of its interval; None where unknown."""
+    return (ratio.ratio, *(ratio.interval or (None, None))) if ratio else (None, None, None)
+
+
+def pick_ratio(
     measured: LogRatio | None, other_us: float | None = None, own_us: float | None = None
 ) -> LogRatio | None:
     """The measured ln(other / own); else from both times, without interval, or None."""

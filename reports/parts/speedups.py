@@ -11,7 +11,7 @@ from reports.outcome import TaskOutcome
 from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import clean, span, times
 from reports.run_data import TaskData
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, split_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,7 @@ def speedup_view(results: list[tuple[TaskData, TaskOutcome]]) -> FigureView | No
         return None
     shown, note = foremost(groups, lambda group: -min(point.over.value for point in group))
     frame = pd.DataFrame(
-        [
-            (p.task, p.opponent, p.name, p.over.ratio, *(p.over.interval or (None, None)))
-            for group in shown
-            for p in group
-        ],
+        [(p.task, p.opponent, p.name, *split_ratio(p.over)) for group in shown for p in group],
         columns=["task", "opponent", "name", "ratio", "low", "high"],
     )
     frame[["low", "high"]] = frame[["low", "high"]].astype(float)

@@ -74,7 +74,7 @@ def _detail(task: TaskData) -> Detail:
 
 def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
-    facts = [("stage", info.stage)]
+    facts: list[tuple[str, str]] = [("stage", info.stage)]
     if selection is not None:
         facts.append(("default config", pairs(selection.default)))
         facts.append(("config that ships", pairs(result.config) if result.confirmed else ""))

@@ -11,7 +11,7 @@ from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, finite, micros, pairs, percent, plain, span, times
 from reports.run_data import RunData, TaskData
 from results_db.spreadsheet import inert_cell
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, split_ratio
 from search_spaces.records import Status, canonical_json
 
 
@@ -179,7 +179,7 @@ def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
             [
                 *(task.kernel, task.workload, key.device.name, key.device.target, result.verdict),
                 *(result.median_us, result.default_us),
-                *((over.ratio, *(over.interval or (None, None))) if over else (None, None, None)),
+                *split_ratio(over),
                 result.baseline.name if result.baseline else None,
                 against.ratio if against else None,
                 *(result.roofline, result.tflop_s, result.gb_s, result.ties),

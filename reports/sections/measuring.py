@@ -24,7 +24,7 @@ from reports.quantity import (
     seconds,
 )
 from reports.run_data import RunData, TaskData
-from results_db.stored_records import TrialRecord
+from results_db.stored_records import Source, TrialRecord
 from search_spaces.statistics import finite_times
 
 
@@ -90,7 +90,7 @@ def _select_measured(task: TaskData) -> list[TrialRecord]:
     """Trials that held the device in this run."""
     if task.absent:
         return []
-    return [trial for trial in task.trials if trial.source == "measured" and trial.method]
+    return [trial for trial in task.trials if trial.source == Source.MEASURED and trial.method]
 
 
 def _row(task: TaskData) -> MeasuringRow:

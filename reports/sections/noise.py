@@ -10,6 +10,7 @@ from reports.frames import noise_frame
 from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import count, join_words, percent
 from reports.run_data import RunData, TaskData
+from results_db.stored_records import Source
 from search_spaces.statistics import relative_iqr
 
 
@@ -27,7 +28,7 @@ def build(data: RunData) -> Section | None:
 
 
 def _spreads(task: TaskData) -> list[float]:
-    measured = (trial for trial in task.timed if trial.source == "measured")
+    measured = (trial for trial in task.timed if trial.source == Source.MEASURED)
     return [spread for trial in measured if (spread := relative_iqr(trial.samples_us))]
 
 

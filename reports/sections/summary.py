@@ -9,16 +9,17 @@ from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
 from reports.run_data import RunData, TaskData, compiled
-from results_db.stored_records import TrialRecord
-from search_spaces.log_ratio import LogRatio
+from results_db.stored_records import RunStatus, Source, TrialRecord
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
 from workers import backend_kinds
 
 _STATUS_NOTES = {
-    "running": "The run is in progress; this report shows its present state.",
-    "interrupted": "The run was interrupted and can be resumed; this report shows its results.",
-    "failed": "The run ended with an error; this report shows the finished results.",
+    RunStatus.RUNNING: "The run is in progress; this report shows its present state.",
+    RunStatus.INTERRUPTED: "The run was interrupted and can be resumed; this report shows its "
+    "results.",
+    RunStatus.FAILED: "The run ended with an error; this report shows the finished results.",
 }
 
 
@@ -61,11 +62,11 @@ def _device_sentence(results: list[TaskOutcome]) -> str:
         mean = "geomean " if len(over) > 1 else ""
         speedup = factor(geometric_mean(each.ratio for each in over))
         text += f", {mean}{speedup} over the fastest correct baseline"
-    ahead = sum((-each).verdict() == "slower" for each in over)
+    ahead = sum((-each).verdict() is Verdict.SLOWER for each in over)
     if ahead:
         text += f" (still slower on {ahead})"
     verdicts = Counter(result.verdict for result in tuned)
-    found = [f"{verdicts[v]} {v}" for v in ("faster", "same", "undecided")]
+    found = [f"{verdicts[v]} {v}" for v in (Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED)]
     kept = verdicts["default kept"]
     found += [f"{kept} default kept"] * bool(kept)
     text += f". Against the default config: {', '.join(found)}"
@@ -117,10 +118,10 @@ def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, s
     """(number, its meaning, a note) of each tile."""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
-    reused = sum(trial.source == "reused" for trial in trials)
-    verified = sum(trial.source == "verified" for trial in trials)
-    copied = sum(trial.source == "binary" for trial in trials)
-    builds = finite_times(t.build_s for t in trials if t.source != "reused" and t.build_s)
+    reused = sum(trial.source == Source.REUSED for trial in trials)
+    verified = sum(trial.source == Source.VERIFIED for trial in trials)
+    copied = sum(trial.source == Source.BINARY for trial in trials)
+    builds = finite_times(t.build_s for t in trials if t.source != Source.REUSED and t.build_s)
     shared = {"reused": reused, "verified again": verified, "of an equal binary": copied}
     notes = [f"{number:,} {how}" for how, number in shared.items() if number]
     return [
@@ -141,7 +142,7 @@ def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
     """Seconds for which the devices were held; reused trials held none in this run."""
     if not trials:
         return []
-    held = [trial for trial in trials if trial.source != "reused"]
+    held = [trial for trial in trials if trial.source != Source.REUSED]
     workers = len({trial.worker for trial in held if trial.worker})
     time = seconds(sum(finite_times(trial.device_s for trial in held)))
     return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]

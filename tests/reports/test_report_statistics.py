@@ -21,7 +21,7 @@ from reports.quantity import (
     span,
     times,
 )
-from search_spaces.log_ratio import LogRatio, Verdict, known_ratio
+from search_spaces.log_ratio import LogRatio, Verdict, pick_ratio
 from search_spaces.records import Device, Workload
 
 anything = st.one_of(st.none(), st.floats())
@@ -30,7 +30,7 @@ anything = st.one_of(st.none(), st.floats())
 @given(anything, anything, anything, anything, anything)
 def test_a_ratio_is_finite_or_absent(log_ratio, low, high, other, own):
     measured = None if log_ratio is None else LogRatio.of(log_ratio, low, high)
-    over = known_ratio(measured, other, own)
+    over = pick_ratio(measured, other, own)
     if over is not None:
         assert math.isfinite(over.ratio)
         assert over.verdict() in Verdict
@@ -42,7 +42,7 @@ def test_a_ratio_is_finite_or_absent(log_ratio, low, high, other, own):
 
 @given(anything, anything)
 def test_a_ratio_without_a_measurement_is_that_of_the_times(other, own):
-    over = known_ratio(None, other, own)
+    over = pick_ratio(None, other, own)
     if over is not None:
         assert over.ratio == pytest.approx(other / own)
         assert over.interval is None

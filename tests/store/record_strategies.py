@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
-from search_spaces.log_ratio import LogRatio
+from results_db.stored_records import Source
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
-from workers.job_records import Calibration
+from workers.job_records import Calibration, Mode
 
 lenient = settings(
     deadline=None,
@@ -40,7 +41,7 @@ trials = st.builds(
     number=counts,
     config=configs,
     status=st.sampled_from(Status),
-    source=st.sampled_from(["measured", "built", "binary", "reused"]),
+    source=st.sampled_from(Source),
     message=texts,
     detail=texts,
     strategy=texts,
@@ -72,7 +73,7 @@ selections = st.builds(
     SelectionRecord,
     winner=configs,
     tie_set=st.lists(configs, max_size=3).map(tuple),
-    verdict=texts,
+    verdict=st.sampled_from(Verdict),
     reason=texts,
     runner_up=st.none() | configs,
     default=st.none() | configs,
@@ -101,7 +102,7 @@ baselines = st.lists(
 finals = st.lists(
     st.builds(
         FinalRecord,
-        stage=st.sampled_from(["race", "confirm"]),
+        stage=st.sampled_from([Mode.RACE, Mode.CONFIRM]),
         config=configs,
         status=st.sampled_from(Status),
         median_us=maybe,

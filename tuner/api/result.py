@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.inert_text import inert
+from search_spaces.log_ratio import Verdict
 from search_spaces.records import Config, Value, Workload
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Interval = tuple[float, float]
 #: Most tied configs that the table lists.
 _TIES = 4
 #: A sign for each verdict, so that it is readable without colour.
-_ICONS = {"faster": "▲", "slower": "▼", "same": "=", "undecided": "?"}
+_ICONS: dict[str, str] = dict(zip(Verdict, "▲▼=?", strict=True))
 #: Most characters of a line of `repr`.
 _LINE = 100
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from results_db.shipped import Shipped, select_shipped
+from results_db.stored_records import BaselineRecord, SelectionRecord, Stage
 from search_spaces.errors import TunerError
-from search_spaces.log_ratio import known_ratio
+from search_spaces.log_ratio import Verdict, pick_ratio
 from search_spaces.records import Device, Toolchain, Value, Workload
 from search_spaces.statistics import median_interval
 from tuner.api.result import BaselineComparison, ResultOrigin, TuneResult
 
 if TYPE_CHECKING:
     from results_db import Store, TaskInfo
-    from results_db.stored_records import BaselineRecord, SelectionRecord
     from search_spaces.kernel import Kernel
     from tuner.api.databases import CallDatabase
 
@@ -50,7 +50,7 @@ def stored_results(
                 results.append(failed_result(name, workload, summary, absent))
                 continue
             origin = ResultOrigin(database, run_id, task.task_id, kernel)
-            problem = why.get(task.task_id, "") or (note if task.stage != "done" else "")
+            problem = why.get(task.task_id, "") or (note if task.stage != Stage.DONE else "")
             times = (stage_s or {}).get(task.task_id, {})
             results.append(_result(task, origin, problem, times))
     return results
@@ -63,7 +63,7 @@ def failed_result(
     return TuneResult(
         winner=None,
         tie_set=(),
-        verdict="undecided",
+        verdict=Verdict.UNDECIDED.value,
         median_us=None,
         speedup=None,
         baselines={},
@@ -90,7 +90,7 @@ def _result(
     return TuneResult(
         winner=chosen.winner if chosen else None,
         tie_set=chosen.tie_set if chosen else (),
-        verdict=chosen.verdict if chosen else "undecided",
+        verdict=(chosen.verdict if chosen else Verdict.UNDECIDED).value,
         median_us=ships.median_us if ships else None,
         speedup=over_default.ratio if over_default else None,
         baselines={b.name: b.median_us for b in task.baselines},
@@ -128,7 +128,7 @@ def _reason(chosen: SelectionRecord | None, ships: Shipped | None) -> str:
     """The figures behind the verdict, and the choice from the tie set, in one line."""
     if chosen is None:
         return ""
-    against = known_ratio(chosen.log_ratio)
+    against = pick_ratio(chosen.log_ratio)
     parts = []
     if against is not None:
         interval = against.interval

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
+from results_db.stored_records import RunStatus
 from search_spaces import registry, source_changes
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
@@ -362,4 +363,4 @@ def _note(outcome: RunOutcome) -> str:
     """Why tasks of a run may be without an outcome; empty for a finished run."""
     if outcome.fault is not None:
         return f"{outcome.fault.reason}; {outcome.fault.remedy}"
-    return outcome.summary if outcome.status != "finished" else ""
+    return outcome.summary if outcome.status != RunStatus.FINISHED else ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
@@ -35,8 +35,8 @@ class BenchRow:
     median_us: float | None = None
     #: ln(its time / the first timed candidate's).
     log_ratio: LogRatio | None = None
-    #: `faster`, `slower`, `same` or `undecided`, from the interval; empty for the first candidate.
-    verdict: str = ""
+    #: From the interval; None for the first candidate.
+    verdict: Verdict | None = None
     #: The default config's time over its own.
     speedup: float | None = None
     gb_per_s: float | None = None
@@ -244,7 +244,7 @@ class _RowReader:
             row,
             median_us=outcome.median_us,
             log_ratio=outcome.log_ratio,
-            verdict="" if outcome is self.first else outcome.log_ratio.verdict(),
+            verdict=None if outcome is self.first else outcome.log_ratio.verdict(),
             speedup=self._speedup(outcome),
             gb_per_s=bytes_per_us / 1e3 or None,
             tflop_per_s=self.cost.flops / outcome.median_us / 1e6 or None,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
-from results_db.stored_records import SelectionRecord
+from results_db.stored_records import RunStatus, SelectionRecord, Source
 from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
@@ -151,12 +151,12 @@ class Driver:
         while self._end is None:
             if self.control.killed:
                 _log.info("run %d is stopped at once", self.run_id)
-                return Finish("interrupted", "stopped at once")
+                return Finish(RunStatus.INTERRUPTED, "stopped at once")
             if self.expected is not None and not self.expected.started:
                 self.expected.check()
                 if self.control.draining:
                     _log.info("run %d is stopped before a worker has started", self.run_id)
-                    return Finish("interrupted", "stopped before a worker had started")
+                    return Finish(RunStatus.INTERRUPTED, "stopped before a worker had started")
             if self.control.draining and not self._drained:
                 _log.info("run %d is draining", self.run_id)
                 self._drained = True
@@ -254,7 +254,7 @@ class Driver:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
                 self._ended += 1
-                self._reused += record.source == "reused"
+                self._reused += record.source == Source.REUSED
                 self._writes.add(partial(self._record, instruction.task_id, record))
             case Build():
                 self.pool.submit_build(instruction.job)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results_db.stored_records import RunInfo
+from results_db.stored_records import RunInfo, RunStatus
 from search_spaces.errors import TunerError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def check(run: RunInfo) -> None:
 
 def abandoned(run: RunInfo) -> bool:
     """Whether the run is recorded as running although its driver is dead."""
-    return run.status == "running" and not alive(run)
+    return run.status == RunStatus.RUNNING and not alive(run)
 
 
 def take(store: Store, run: RunInfo) -> Store:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.campaign.tasks import RequestedTask, requested_tasks
@@ -50,8 +51,7 @@ class RunOutcome:
     """The outcome of a run."""
 
     run_id: int
-    #: `finished`, `interrupted` or `failed`.
-    status: str
+    status: RunStatus
     tasks: int
     trials: int
     failures: int

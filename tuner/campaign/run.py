@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
 from results_db.patience import Patience
+from results_db.stored_records import RunStatus, Stage
 from search_spaces import triton_versions
 from search_spaces.errors import SourceChangedError, TunerError
 from search_spaces.registry import refuse_nested
@@ -228,7 +229,7 @@ class CampaignRun:
         specs = []
         for item in scheduled:
             task = ensure_task(self.store, info.run_id, item, protocol_key)
-            if task.stage != "done":
+            if task.stage != Stage.DONE:
                 specs.append(specs_of.of(item, task))
         _log.info(
             "run %d of %s: %d of %d tasks are open",
@@ -243,7 +244,8 @@ class CampaignRun:
         """
         if self._run_id is not None:
             message = error.message if isinstance(error, TunerError) else type(error).__name__
-            status = "failed" if isinstance(error, SourceChangedError) else "interrupted"
+            changed = isinstance(error, SourceChangedError)
+            status = RunStatus.FAILED if changed else RunStatus.INTERRUPTED
             _log.info("run %d is %s: %s", self._run_id, status, message)
             with suppress(TunerError):
                 at_once = self.store.waiting(Patience())

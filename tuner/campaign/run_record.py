@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results_db.stored_records import RunInfo, TaskInfo
+from results_db.stored_records import RunInfo, RunStatus, Stage, TaskInfo
 from search_spaces.records import Value, digest
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
@@ -110,7 +110,7 @@ def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: st
         tolerance=kernel.tolerance(workload).relative,
         note=note,
     )
-    if task.stage != "done" and task.note != note:  # the note explains the interruption
+    if task.stage != Stage.DONE and task.note != note:  # the note explains the interruption
         store.set_stage(task.task_id, task.stage, note)
         task = replace(task, note=note)
     return task
@@ -188,7 +188,7 @@ def write_products(
     A run that `options.workloads` narrows writes no tables: they would replace the complete ones.
     A run that was stopped before its first trial writes nothing.
     """
-    if outcome.status == "interrupted" and not outcome.trials:
+    if outcome.status == RunStatus.INTERRUPTED and not outcome.trials:
         return outcome
     if options.export and not options.workloads:
         from tuner import tables

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from search_spaces.log_ratio import split_ratio
 from search_spaces.records import Status, canonical_json
 from tuner.cli.command_context import settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
@@ -168,8 +169,6 @@ def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
 
 
 def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
-    ratio = row.log_ratio
-    low, high = (ratio and ratio.interval) or (None, None)
     return {
         **asdict(row),
         "kernel": item.kernel,
@@ -177,10 +176,7 @@ def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
         "device": item.device.name,
         "target": item.device.target,
         "status": f"{row.status}",
-        "ratio": ratio.ratio if ratio else None,
-        "low": low,
-        "high": high,
-        "verdict": row.verdict or None,
+        **dict(zip(("ratio", "low", "high"), split_ratio(row.log_ratio), strict=True)),
         "config": config_cell(row.config, style),
         "note": _join_message(row),
         "method": item.method,

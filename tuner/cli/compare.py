@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.shipped import select_shipped
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, Verdict, split_ratio
 from search_spaces.records import config_key
 from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
@@ -34,11 +34,10 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunComparison:
     """The comparison of run B with run A in one task."""
 
-    #: `faster`, `slower`, `same` or `undecided`.
-    word: str
+    verdict: Verdict
     #: Why the verdict is undecided without an interval.
     why: str = ""
     #: ln(B's time / A's); None where the runs have no common reference.
@@ -66,38 +65,40 @@ def compare(
         new = {_identity(task): task for task in store.tasks(second.run_id)}
     rows = [_row(old[key], new[key]) for key in old if key in new]
     emit(rows, _COLUMNS, style, empty="the two runs have no task in common")
-    words = [str(row["verdict"]) for row in rows]
-    counts = [f"{words.count(word)} {word}" for word in ("faster", "slower", "same", "undecided")]
+    verdicts = [row["verdict"] for row in rows]
+    counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
     note(f"run {b} against run {a}: {', '.join(counts)}; {len(old) + len(new) - 2 * len(rows)} "
          "tasks in one of them only")  # fmt: skip
     note("from stored confirmations, relative to the default config; only a new pass is conclusive")
-    if "slower" in words:
+    if Verdict.SLOWER in verdicts:
         raise typer.Exit(1)
 
 
-def compare_selections(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
+def compare_selections(old: SelectionRecord | None, new: SelectionRecord | None) -> RunComparison:
     """Compare what two selections ship, each confirmed in one pass with the default config."""
     if old is None or new is None:
-        return Verdict("undecided", f"{'A' if old is None else 'B'} confirmed no winner")
+        return RunComparison(
+            Verdict.UNDECIDED, f"{'A' if old is None else 'B'} confirmed no winner"
+        )
     if old.default is None or new.default is None:
-        return Verdict("undecided", "no default config was measured")
+        return RunComparison(Verdict.UNDECIDED, "no default config was measured")
     if config_key(old.default) != config_key(new.default):
-        return Verdict("undecided", "the default config has changed")
+        return RunComparison(Verdict.UNDECIDED, "the default config has changed")
     gain_a, gain_b = _gain(old), _gain(new)
     if gain_a is None or gain_b is None:
-        return Verdict("undecided", "nothing was timed")
+        return RunComparison(Verdict.UNDECIDED, "nothing was timed")
     middle = gain_a.value - gain_b.value
     spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
     ratio = LogRatio(middle, middle - spread, middle + spread)
-    return Verdict(_word(ratio), "", ratio)
+    return RunComparison(_verdict(ratio), "", ratio)
 
 
-def _word(ratio: LogRatio) -> str:
+def _verdict(ratio: LogRatio) -> Verdict:
     if -math.log(SAME) <= ratio.low and ratio.high <= math.log(SAME):
-        return "same"
+        return Verdict.SAME
     if ratio.high < 0:
-        return "faster"
-    return "slower" if ratio.low > 0 else "undecided"
+        return Verdict.FASTER
+    return Verdict.SLOWER if ratio.low > 0 else Verdict.UNDECIDED
 
 
 def _gain(chosen: SelectionRecord) -> LogRatio | None:
@@ -111,18 +112,14 @@ def _identity(task: TaskInfo) -> tuple[str, str, str]:
 
 
 def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
-    verdict = compare_selections(old.selection, new.selection)
-    ratio = verdict.log_ratio
-    low, high = (ratio and ratio.interval) or (None, None)
+    compared = compare_selections(old.selection, new.selection)
     return {
         "kernel": new.key.kernel,
         "workload": new.key.workload.key,
         "device": new.key.device.name,
         "a_us": select_shipped(old.selection).median_us if old.selection else None,
         "b_us": select_shipped(new.selection).median_us if new.selection else None,
-        "ratio": ratio.ratio if ratio else None,
-        "low": low,
-        "high": high,
-        "verdict": verdict.word,
-        "why": verdict.why,
+        **dict(zip(("ratio", "low", "high"), split_ratio(compared.log_ratio), strict=True)),
+        "verdict": compared.verdict,
+        "why": compared.why,
     }

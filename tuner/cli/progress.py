@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from results_db.stored_records import Stage
 from search_spaces.inert_text import inert
 from tuner.cli.console import console
 from tuner.progress import Progress, ProgressCallback, TaskProgress
@@ -72,7 +73,7 @@ class ProgressLines:
         if progress.stage and not progress.tasks_total:  # before or after the search
             return
         seen = {task.label: task for task in progress.tasks}
-        over = {label for label, task in seen.items() if task.stage == "done"}
+        over = {label for label, task in seen.items() if task.stage == Stage.DONE}
         vanished = [task for label, task in self._open.items() if label not in seen]
         for task in (*(seen[label] for label in seen if label in over), *vanished):
             self._write(f"done: {format_finished(task)}\n")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from results_db.stored_records import RunStatus
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.inert_text import inert
 from tuner.cli.command_context import (
@@ -158,12 +159,12 @@ def run(
 
 def _leave(outcome: RunOutcome) -> None:
     """Exit with the code of a run that is no success, and say why."""
-    if outcome.status == "interrupted":
+    if outcome.status == RunStatus.INTERRUPTED:
         note(f"run {outcome.run_id} was interrupted; rerun the same command to resume")
     if outcome.fault is not None:
         raise FindingError(outcome.fault.reason, outcome.fault.remedy)
-    if outcome.status != "finished":
-        raise typer.Exit(130 if outcome.status == "interrupted" else 2)
+    if outcome.status != RunStatus.FINISHED:
+        raise typer.Exit(130 if outcome.status == RunStatus.INTERRUPTED else 2)
     if outcome.findings:
         first, *others = outcome.findings
         for line in others:

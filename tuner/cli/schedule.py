@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.stored_records import FireState
 from tuner.cli.command_context import ConfigOption, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.run import interruptible
@@ -90,7 +91,7 @@ def tick(
         emit([_make_row(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
-    if any(fire.state != "finished" for fire in fires):
+    if any(fire.state != FireState.FINISHED for fire in fires):
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from results_db.shipped import select_shipped
+from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
 from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
@@ -18,7 +19,6 @@ from tuner.cli.winners import make_ratios, over
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.stored_records import RunInfo, TaskSummary
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
 _TASKS = (
@@ -83,7 +83,7 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
     """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
     chosen = task.selection
     ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
-    reason = task.why_none_correct if task.stage == "done" else ""
+    reason = task.why_none_correct if task.stage == Stage.DONE else ""
     return {
         "kernel": task.kernel,
         "workload": task.workload,
@@ -138,6 +138,6 @@ def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
     while True:
         info = pick_run(store, info.run_id)
         yield info
-        if info.status != "running" or lease.abandoned(info):
+        if info.status != RunStatus.RUNNING or lease.abandoned(info):
             return
         time.sleep(_WATCH_EVERY_S)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, configured_kernels, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
@@ -182,7 +183,7 @@ def _retune(
         note(run.summary)
         if run.fault is not None:
             note(f"run {run.run_id}: {run.fault.reason}; {run.fault.remedy}")
-    return written, run is not None and run.status == "interrupted"
+    return written, run is not None and run.status == RunStatus.INTERRUPTED
 
 
 def _emit(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned], style: Format) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
+from search_spaces.log_ratio import LogRatio, split_ratio
 from tuner.cli.console import Format, cell, emit
 from tuner.cli.variant_options import config_cell, filled_columns
 
 if TYPE_CHECKING:
     from results_db.stored_records import BaselineRecord, TaskInfo
-    from search_spaces.log_ratio import LogRatio
 
 #: Columns for readers: times and ratios are texts with interval and name.
 _SHOWN = ("kernel", "workload", "device", "config", "time", "verdict", "speedup", "over_baseline")
@@ -120,5 +120,4 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _make_ratio(name: str, over: LogRatio | None) -> dict[str, object]:
-    low, high = (over and over.interval) or (None, None)
-    return {name: over.ratio if over else None, f"{name}_low": low, f"{name}_high": high}
+    return dict(zip((name, f"{name}_low", f"{name}_high"), split_ratio(over), strict=True))

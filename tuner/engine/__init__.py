@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from results_db.stored_records import Stage
 from tuner.engine.engine import Engine
 from tuner.engine.instructions import (
     Build,
@@ -16,7 +17,6 @@ from tuner.engine.instructions import (
     SetStage,
     Tick,
 )
-from tuner.engine.stage import Stage
 from tuner.engine.task_progress import progress
 from tuner.engine.task_spec import TaskBudget, TaskSpec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from results_db.stored_records import TrialRecord
+from results_db.stored_records import Stage, TrialRecord
 from search_spaces.records import Status
 from tuner.engine import trial_records
 from tuner.engine.instructions import Fault, Instruction, Record, Select
@@ -25,7 +25,6 @@ from tuner.engine.jobs import (
 )
 from tuner.engine.losses import MAX_LOSSES, too_many_losses
 from tuner.engine.requests import method_of
-from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from workers.job_records import Artifact, Failure, JobLost, Measured, Measurement

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from results_db.stored_records import Stage
 from tuner.engine.batches import next_batch
 from tuner.engine.instructions import Build, Measure
 from tuner.engine.jobs import (
@@ -19,7 +20,6 @@ from tuner.engine.jobs import (
     trials_of,
 )
 from tuner.engine.requests import build_request, measure_request
-from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.worker import CACHED_TASKS, Worker

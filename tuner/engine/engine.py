@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from results_db.stored_records import RunStatus, Stage
 from tuner.engine import answers, invariants
 from tuner.engine.build_queue import BuildQueue
 from tuner.engine.dispatcher import Dispatcher
@@ -30,7 +31,6 @@ from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search, winners_near
-from tuner.engine.stage import Stage
 from tuner.engine.task import Task, in_turns
 from tuner.engine.task_spec import TaskSpec
 from workers.job_records import (
@@ -229,15 +229,15 @@ def _end(tasks: Iterable[Task], *, draining: bool) -> Finish:
     """How a run ends in which nothing is left to do."""
     faults = [(task.spec.label, task.fault) for task in tasks if task.fault is not None]
     if draining or not faults:
-        return Finish("interrupted" if draining else "finished")
+        return Finish(RunStatus.INTERRUPTED if draining else RunStatus.FINISHED)
     label, fault = faults[0]
     more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
     message = f"{label}{more} given up: {fault.reason}"
-    return Finish("interrupted", message, Fault(message, fault.remedy))
+    return Finish(RunStatus.INTERRUPTED, message, Fault(message, fault.remedy))
 
 
 def _without_workers(tasks: Sequence[Task], last_loss: str) -> Finish:
     """How a run ends in which no worker can serve these tasks."""
     names = ", ".join(task.spec.label for task in tasks[:3])
     lost = f"; the last lost worker was {last_loss}" if last_loss else ""
-    return Finish("failed", f"no worker is left for {names}{lost}")
+    return Finish(RunStatus.FAILED, f"no worker is left for {names}{lost}")

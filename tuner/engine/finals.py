@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.log_ratio import EQUAL, LogRatio
+from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
@@ -244,7 +244,7 @@ class Finals:
         return SelectionRecord(
             winner=ranked[0].config,
             tie_set=tuple(t.config for t in ranked[: max(1, len(self.tie))]),
-            verdict="undecided",
+            verdict=Verdict.UNDECIDED,
             reason=self._with_default_note(
                 f"not confirmed: {self.problem or 'no finalist was timed'}"
             ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from tuner.engine.stage import Stage
+from results_db.stored_records import Stage
 from tuner.engine.task import Task
 
 _FINALS = (Stage.FINALS, Stage.CONFIRM)

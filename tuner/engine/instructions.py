@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
-from tuner.engine.stage import Stage
+from results_db.stored_records import (
+    BaselineRecord,
+    FinalRecord,
+    RunStatus,
+    SelectionRecord,
+    Stage,
+    TrialRecord,
+)
 from workers.job_records import BuildJob, MeasureJob, PoolEvent
 
 
@@ -91,8 +97,7 @@ class Fault:
 class Finish:
     """Nothing is left to do."""
 
-    #: `finished`, `interrupted` or `failed`.
-    status: str
+    status: RunStatus
     message: str = ""
     #: The fault of the machine that ended the run or one of its tasks, if any.
     fault: Fault | None = None

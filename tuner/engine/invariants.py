@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from results_db.stored_records import Stage
 from search_spaces.records import Status, config_key
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.jobs import (
@@ -15,7 +16,6 @@ from tuner.engine.jobs import (
     TrialMeasurement,
     trials_of,
 )
-from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from workers.job_records import Mode

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, Source
 from search_spaces.log_ratio import EQUAL, Verdict
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import TieSet
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
-from workers.job_records import Failure, Measurement, Timing
+from workers.job_records import Failure, Measurement, Mode, Timing
 
 
 def selection(
@@ -41,7 +41,7 @@ def selection(
     return SelectionRecord(
         winner=tie[0].config,
         tie_set=tuple(t.config for t in tie),
-        verdict=found.value,
+        verdict=found,
         reason=reason,
         runner_up=others[0].config if others else None,
         default=default.config if default is not None else None,
@@ -60,7 +60,7 @@ def make_undecided(record: SelectionRecord, why: str) -> SelectionRecord:
     why: the last contradiction, in words.
     """
     reason = f"not settled: between race and confirmation {why}, twice"
-    return replace(record, verdict="undecided", reason=reason)
+    return replace(record, verdict=Verdict.UNDECIDED, reason=reason)
 
 
 def race_records(
@@ -73,9 +73,9 @@ def race_records(
     for (name, trial), outcome in named:
         ratio = result.ratios.get(name)
         if isinstance(outcome, Failure) or ratio is None:
-            records.append(_not_measured("race", trial, outcome))
+            records.append(_not_measured(Mode.RACE, trial, outcome))
             continue
-        record = _make_final_record("race", trial, outcome, measurement)
+        record = _make_final_record(Mode.RACE, trial, outcome, measurement)
         dropped = len(outcome.samples_us) < longest
         records.append(replace(record, log_ratio=ratio, dropped=dropped))
     return records
@@ -86,14 +86,14 @@ def confirm_records(candidates: Sequence[Trial], measurement: Measurement) -> li
     records = []
     for trial, outcome in zip(candidates, measurement.outcomes, strict=True):
         if isinstance(outcome, Failure) or not outcome.samples_us:
-            records.append(_not_measured("confirm", trial, outcome))
+            records.append(_not_measured(Mode.CONFIRM, trial, outcome))
             continue
-        records.append(_make_final_record("confirm", trial, outcome, measurement))
+        records.append(_make_final_record(Mode.CONFIRM, trial, outcome, measurement))
     return records
 
 
 def _make_final_record(
-    stage: str, trial: Trial, outcome: Timing, measurement: Measurement
+    stage: Mode, trial: Trial, outcome: Timing, measurement: Measurement
 ) -> FinalRecord:
     return FinalRecord(
         stage=stage,
@@ -106,7 +106,7 @@ def _make_final_record(
     )
 
 
-def _not_measured(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
+def _not_measured(stage: Mode, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
     if isinstance(outcome, Failure):
         return FinalRecord(stage, trial.config, outcome.status, message=outcome.message)
     return FinalRecord(stage, trial.config, Status.RUNTIME, message="was not timed")
@@ -123,7 +123,7 @@ def settled_outcome(
     if settled is None or settled.selection is None:
         return None
     records = [trial.record for trial in search.trials.values()]
-    nothing_new = all(record is not None and record.source == "reused" for record in records)
+    nothing_new = all(record is not None and record.source == Source.REUSED for record in records)
     known = config_key(settled.selection.winner) in search.trials
     return (settled.selection, settled.baselines) if nothing_new and known else None
 

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 
-from results_db.stored_records import TrialRecord
+from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Config, Status, config_key
 from tuner.engine import default_config, trial_records
 from tuner.engine.ranking import Ranking
@@ -312,7 +312,7 @@ class Search:
             trial.score = math.log(record.median_us)
             if self._may_win(record):
                 self._rank(trial)
-        if record.binary_hash and record.source in ("measured", "built", "reused", "verified"):
+        if record.binary_hash and record.source != Source.BINARY:
             self.by_binary.setdefault(record.binary_hash, trial)
             if record.status is Status.CORRECT and record.verified_by:
                 self.verified.add(record.binary_hash)
@@ -334,7 +334,7 @@ class Search:
         few samples would look like a new best. The time of a duplicate binary is ranked once, for
         the trial that was measured.
         """
-        return record.source != "binary" and not self.spec.dropped_early(record)
+        return record.source != Source.BINARY and not self.spec.dropped_early(record)
 
     def _release_artifacts(self, trial: Trial) -> None:
         """Free the artifacts of trials that cannot reach the finals.

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from results_db.stored_records import Stage
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import Fault, SetStage
 from tuner.engine.losses import FaultStreak
 from tuner.engine.search import Search
-from tuner.engine.stage import Stage
 from tuner.engine.task_spec import TaskSpec
 from workers.job_records import KernelRef
 from workers.measure.timers.methods import METHODS

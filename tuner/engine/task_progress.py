@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from results_db.shipped import select_shipped
-from results_db.stored_records import SelectionRecord
+from results_db.stored_records import SelectionRecord, Stage
 from tuner.engine.engine import Engine
-from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.progress import Progress, TaskProgress
 

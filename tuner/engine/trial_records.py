@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from results_db.stored_records import TrialRecord
+from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status, config_key
 from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import Trial
@@ -19,7 +19,7 @@ def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialReco
         spec,
         trial,
         failure.status,
-        source="built" if spec.compile_only else "measured",
+        source=_source(spec),
         message=failure.message,
         detail=failure.detail,
         build_s=failure.build_s,
@@ -30,7 +30,7 @@ def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialReco
 
 def of_build(spec: TaskSpec, trial: Trial, artifact: Artifact) -> TrialRecord:
     """A variant that was only built: there is neither a device nor an interpreter to run it."""
-    return _record(spec, trial, Status.CORRECT, source="built", **_make_build_fields(artifact))
+    return _record(spec, trial, Status.CORRECT, source=Source.BUILT, **_make_build_fields(artifact))
 
 
 def of_duplicate_binary(
@@ -41,15 +41,11 @@ def of_duplicate_binary(
         spec,
         trial,
         first.status,
-        source="binary",
+        source=Source.BINARY,
         copied_from=first.attempt_id,
         message=first.message,
         detail=first.detail,
-        method=first.method,
-        cache=first.cache,
-        incumbent=first.incumbent,
-        median_us=first.median_us,
-        log_ratio=first.log_ratio,
+        **_time_of(first),
         error=first.error,
         verified_by=first.verified_by,
         deterministic=first.deterministic,
@@ -63,7 +59,7 @@ def of_known(spec: TaskSpec, trial: Trial, known: TrialRecord) -> TrialRecord:
         known,
         attempt_id=f"{spec.task_id}:{trial.number}:reused",
         number=trial.number,
-        source="reused",
+        source=Source.REUSED,
         copied_from=known.attempt_id,
         strategy=trial.strategy,
         build_s=0.0,
@@ -75,12 +71,11 @@ def of_known(spec: TaskSpec, trial: Trial, known: TrialRecord) -> TrialRecord:
 def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -> TrialRecord:
     """A variant alone in a job that failed as a whole: the device process crashed or hung."""
     built = _make_build_fields(trial.artifact) if trial.artifact else {}
-    source = "built" if spec.compile_only else "measured"
     return _record(
         spec,
         trial,
         failure.status,
-        source=source,
+        source=_source(spec),
         worker=worker,
         message=failure.message,
         detail=failure.detail,
@@ -106,7 +101,7 @@ def of_measurement(
     candidates = len(measurement.outcomes) - (incumbent is not None) or 1
     built = _make_build_fields(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
-        "source": "built" if spec.compile_only else "measured",
+        "source": _source(spec),
         "worker": worker,
         "method": measurement.method,
         "cache": measurement.cache,
@@ -153,13 +148,9 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
         return record
     return replace(
         record,
-        source="verified",
+        source=Source.VERIFIED,
         copied_from=kept.attempt_id,
-        method=kept.method,
-        cache=kept.cache,
-        incumbent=kept.incumbent,
-        median_us=kept.median_us,
-        log_ratio=kept.log_ratio,
+        **_time_of(kept),
         samples_us=kept.samples_us,
         incumbent_samples_us=kept.incumbent_samples_us,
     )
@@ -178,6 +169,15 @@ def _ratio(incumbent: Trial | None, outcome: Timing, measurement: Measurement) -
         "log_ratio": outcome.log_ratio,
         "incumbent_samples_us": paired.samples_us[: len(outcome.samples_us)],
     }
+
+
+def _time_of(record: TrialRecord) -> dict[str, Any]:
+    names = ("method", "cache", "incumbent", "median_us", "log_ratio")
+    return {name: getattr(record, name) for name in names}
+
+
+def _source(spec: TaskSpec) -> Source:
+    return Source.BUILT if spec.compile_only else Source.MEASURED
 
 
 def _make_build_fields(artifact: Artifact) -> dict[str, Any]:

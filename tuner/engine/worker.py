@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.engine.stage import Stage
+from results_db.stored_records import Stage
 from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
 from workers import backend_kinds

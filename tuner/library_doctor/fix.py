@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results_db import Store
+from results_db.stored_records import RunStatus
 from search_spaces import registry
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Kernel
@@ -57,7 +58,7 @@ def fix(
         on_progress=on_progress,
         control=control,
     )
-    if run.status != "finished":
+    if run.status != RunStatus.FINISHED:
         raise FindingError(
             f"run {run.run_id} is {run.status}; no table was written",
             "rerun the same command to resume it",

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeAlias
 
 from results_db import Fire, RunInfo, Store, StoreAwayError, StoreError, StoreMovedError
+from results_db.stored_records import FireState, RunStatus
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
 from tuner.schedule.due import Due, due, schedules
@@ -139,7 +140,7 @@ class _Ticker:
                 self.store.record_missed(item.schedule, item.missed, self.host, self.now())
             if item.instant is None:
                 continue
-            fire = Fire(item.schedule, item.instant, "started", self.host)
+            fire = Fire(item.schedule, item.instant, FireState.STARTED, self.host)
             with _in_progress(fire):
                 me = lease.process_identity()
                 if self.store.claim_fire(item.schedule, item.instant, self.host, me, self.now()):
@@ -150,14 +151,14 @@ class _Ticker:
         if fire is None or self.stop.is_set() or not self._interrupted(fire):
             return
         run = _run_of(self.store, fire)
-        if run is not None and run.status == "finished":
-            message = "resumed and finished by hand"
-            self.store.finish_fire(fire.schedule, fire.instant, "finished", run.run_id, message)
+        if run is not None and run.status == RunStatus.FINISHED:
+            state, message = FireState.FINISHED, "resumed and finished by hand"
+            self.store.finish_fire(fire.schedule, fire.instant, state, run.run_id, message)
         elif fire.attempts >= ATTEMPTS:
             message = f"interrupted {fire.attempts} times; `tuner run {fire.schedule}` resumes it"
             _log.warning("%s is given up: %s", _name(fire), message)
             run_id = None if run is None else run.run_id
-            self.store.finish_fire(fire.schedule, fire.instant, "failed", run_id, message)
+            self.store.finish_fire(fire.schedule, fire.instant, FireState.FAILED, run_id, message)
         elif run is None or not lease.alive(run):
             with _in_progress(fire):
                 if self.store.resume_fire(fire, self.host, lease.process_identity(), self.now()):
@@ -165,8 +166,8 @@ class _Ticker:
 
     def _interrupted(self, fire: Fire) -> bool:
         """Whether a firing has not ended and no process carries it out."""
-        if fire.state != "started":
-            return fire.state == "interrupted"
+        if fire.state != FireState.STARTED:
+            return fire.state == FireState.INTERRUPTED
         if fire.process and fire.process == lease.process_identity():
             return (fire.schedule, fire.instant) not in _claimed_here
         lives = lease.process_lives(fire.process)
@@ -176,25 +177,26 @@ class _Ticker:
         if run is None:
             began = fire.fired_at or fire.instant
             return (self.now() - began).total_seconds() > STARTING_S
-        return run.status == "finished" or lease.abandoned(run)
+        return run.status == RunStatus.FINISHED or lease.abandoned(run)
 
     def _carry_out(self, fire: Fire) -> None:
-        state, run_id, message = "interrupted", fire.run_id, "the scheduler was stopped"
+        state, run_id = FireState.INTERRUPTED, fire.run_id
+        message = "the scheduler was stopped"
         _log.info("%s starts (attempt %d)", _name(fire), fire.attempts)
         try:
             outcome = self.start(fire.schedule)
-            state, run_id = outcome.status, outcome.run_id
-            message = outcome.summary if state == "finished" else state
+            state, run_id = FireState(outcome.status), outcome.run_id
+            message = outcome.summary if state is FireState.FINISHED else state
         except StoreAwayError as error:
             message = error.message
         except TunerError as error:
-            state, message = "failed", error.message
+            state, message = FireState.FAILED, error.message
         except Exception as error:
-            state, message = "failed", f"{type(error).__name__}: {error}"
+            state, message = FireState.FAILED, f"{type(error).__name__}: {error}"
             _log.exception("%s failed", _name(fire))
         finally:
             self.store.finish_fire(fire.schedule, fire.instant, state, run_id, message)
-        level = logging.WARNING if state == "failed" else logging.INFO
+        level = logging.WARNING if state is FireState.FAILED else logging.INFO
         _log.log(level, "%s %s: %s", _name(fire), state, message)
         self.done.append(replace(fire, state=state, run_id=run_id, message=message))
 

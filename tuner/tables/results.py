@@ -13,7 +13,7 @@ from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.log_ratio import LogRatio
+from search_spaces.log_ratio import LogRatio, split_ratio
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
@@ -176,11 +176,8 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
 
 def round_ratio(over: LogRatio | None) -> tuple[float | None, tuple[float, float] | None]:
     """A ratio and its 95 % interval as tables hold them; None where unknown."""
-    if over is None:
-        return None, None
-    low, high = over.interval or (None, None)
-    interval = None if low is None or high is None else (round(low, 4), round(high, 4))
-    return round(over.ratio, 4), interval
+    ratio, low, high = (None if each is None else round(each, 4) for each in split_ratio(over))
+    return ratio, None if low is None or high is None else (low, high)
 
 
 def device_facts(device: Device) -> DeviceFacts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from search_spaces.log_ratio import Verdict
 from search_spaces.records import Config, Status, Toolchain, Workload
 from search_spaces.statistics import median_interval
 from tuner.bench import BenchRow, Pass
@@ -118,7 +119,7 @@ def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> J
     ahead = [
         (row.log_ratio.value, at, row)
         for at, row in enumerate(right)
-        if row.verdict == "faster" and row.log_ratio
+        if row.verdict == Verdict.FASTER and row.log_ratio
     ]
     if ahead:
         return Judgement(Result.FLIPPED, others, min(ahead)[-1])

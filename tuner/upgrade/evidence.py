@@ -10,6 +10,7 @@ from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.records import Config, Status, Toolchain, Workload, config_key
 from tuner.runtime import Entry, Table
+from workers.job_records import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ def _runners_up(task: TaskInfo) -> Iterator[Config]:
     race = [
         (final.log_ratio.value, at, final.config)
         for at, final in enumerate(task.finals)
-        if final.stage == "race" and final.status is Status.CORRECT and final.log_ratio is not None
+        if final.stage == Mode.RACE
+        and final.status is Status.CORRECT
+        and final.log_ratio is not None
     ]
     yield from (config for _, _, config in sorted(race, key=lambda item: item[:2]))

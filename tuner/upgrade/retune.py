@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db import Store
 from search_spaces.atomic_file import write_output
+from search_spaces.log_ratio import Verdict
 from search_spaces.records import Workload, config_key
 from tuner.bench import BenchRow, default_of
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
@@ -214,16 +215,16 @@ def _refresh(outcome: EntryOutcome) -> Entry:
 
 def _still_ties(row: BenchRow, ties: Collection[str]) -> bool:
     """Whether a member of the old tie set can still not be distinguished from the winner."""
-    measured = row.verdict in ("same", "undecided")
+    measured = row.verdict in (Verdict.SAME, Verdict.UNDECIDED)
     return measured and row.config is not None and config_key(row.config) in ties
 
 
 def _against_default(
     winner: BenchRow, default: BenchRow | None
-) -> tuple[str, float | None, tuple[float, float] | None]:
+) -> tuple[Verdict, float | None, tuple[float, float] | None]:
     """Verdict, speed-up over the default and its interval."""
     if default is None or default.log_ratio is None:
-        return "undecided", None, None
+        return Verdict.UNDECIDED, None, None
     if default is winner:
-        return "same", 1.0, (1.0, 1.0)
+        return Verdict.SAME, 1.0, (1.0, 1.0)
     return (-default.log_ratio).verdict(), *round_ratio(default.log_ratio)
