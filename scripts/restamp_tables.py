@@ -29,11 +29,14 @@ import hashlib
 import json
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from compiled_launches import ROOT, in_tree, launches, unnamed, unpack
+
+#: Of a multiprocessor of every GPU that tables are of; they do not record it.
+_REGISTERS = 65536
 
 
 def main() -> int:
@@ -101,16 +104,27 @@ def without_further(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 def restamp(path: Path, after: dict[str, Any], equal: set[str]) -> None:
-    """Rewrite a table with the identity of today's code and its equal entries; no more changes."""
-    from search_spaces.records import Workload
+    """Rewrite a table with the identity of today's code, its equal entries and their sizes."""
+    from search_spaces import registry
+    from search_spaces.records import Device, Workload
     from tuner.runtime import read
     from tuner.tables.text import text_of
+    from tuner.tables.valid_sizes import rule_of, valid_sizes
 
     hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
     codes = tuple(after.get("all_kernel_hashes", after["kernel_hashes"]))
     old = read(path)
-    entries = tuple(entry for entry in old.entries if Workload.from_mapping(entry.key).key in equal)
-    path.write_text(text_of(replace(old, **hashes, kernel_hashes=codes, entries=entries)))
+    kernel = registry.load(kernel_spec(path, old.kernel))
+    facts = asdict(old.device)
+    del facts["fingerprint"]
+    device = Device(**facts, registers=_REGISTERS)
+    entries = tuple(
+        replace(entry, sizes=valid_sizes(kernel, device, entry.key, entry.config))
+        for entry in old.entries
+        if Workload.from_mapping(entry.key).key in equal
+    )
+    new = replace(old, **hashes, kernel_hashes=codes, entries=entries, rule=rule_of(entries))
+    path.write_text(text_of(new))
 
 
 # -- in the process of one tree --------------------------------------------------------------------
@@ -122,7 +136,7 @@ def examine(path: str) -> None:
     table = json.loads(Path(path).read_text())
     kernel = registry.load(kernel_spec(Path(path), table["kernel"]["name"]))
     facts = {name: value for name, value in table["device"].items() if name != "fingerprint"}
-    device = Device(**facts, registers=65536)
+    device = Device(**facts, registers=_REGISTERS)
     entries = {}
     hashes = set()
     for entry in table["entries"]:
@@ -154,7 +168,8 @@ def kernel_spec(table: Path, name: str) -> str:
     """The declaration of a table's kernel: of the example library, or a registered name."""
     if "kernel_library" not in table.parts:
         return name
-    return f"examples/kernel_library/kernel_library/tuning.py:{name}"
+    declared = name.title().replace("_", "")
+    return f"examples/kernel_library/kernel_library/tuning.py:{declared}"
 
 
 def checked(kernel: Any, workload: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
@@ -26,6 +26,7 @@ __all__ = [
     "Launch",
     "Parameter",
     "PowerOfTwo",
+    "Preference",
     "SearchSpace",
     "SpaceError",
     "Status",

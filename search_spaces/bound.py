@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.errors import SpaceError, TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import Parameter, Restricted, is_member
@@ -41,6 +41,7 @@ class BoundSpace:
         *,
         kernel: str = "",
         features: Features | None = None,
+        admits: Sequence[str | Parameter] = (),
     ) -> None:
         self.parameters = tuple(parameters)
         self.workload = workload
@@ -48,6 +49,7 @@ class BoundSpace:
         self._constraints = tuple(constraints)
         self._kernel = kernel
         self._features = features
+        self._admits = tuple(admits)
         self._by_name = {parameter.name: parameter for parameter in self.parameters}
         self._values = {parameter.name: parameter.values() for parameter in self.parameters}
         self._size: int | None = None
@@ -159,26 +161,54 @@ class BoundSpace:
     # -- judging one config --------------------------------------------------------------------
     def why_not(self, config: Config) -> str | None:
         """Why a config is not a feasible point, in one line; None when it is one."""
+        return self._find_fault(config, {}, self._constraints)
+
+    def why_invalid(self, config: Config) -> str | None:
+        """Why a launch with a config is wrong or impossible here; None where it is right, whether
+        or not a search would try it."""
+        admitted = {item if isinstance(item, str) else item.name: item for item in self._admits}
+        rules = [item for item in self._constraints if not isinstance(item, Preference)]
+        return self._find_fault(config, admitted, rules)
+
+    def _find_fault(
+        self,
+        config: Config,
+        admitted: Mapping[str, str | Parameter],
+        constraints: Sequence[Constraint],
+    ) -> str | None:
         for name in config:
-            if name not in self._by_name:
+            if name not in self._by_name and name not in admitted:
                 return f"unknown parameter {name}{did_you_mean(name, self._by_name)}"
-        for parameter in self.parameters:
-            name = parameter.name
-            if not _is_active(parameter, config):
-                if name in config:
-                    return f"{name} is given, but only applies when {_condition(parameter)}"
-            elif name not in config:
-                return f"{name} is missing"
-            elif not parameter.contains(config[name]):
-                return f"{name} is {config[name]!r}, not one of {_listing(parameter.values())}"
-        failed = self._find_failed(config)
+        for name in [*self._by_name, *(name for name in admitted if name not in self._by_name)]:
+            fault = self._find_fault_of(name, config, admitted.get(name))
+            if fault is not None:
+                return fault
+        failed = self._find_failed(config, constraints)
         return None if failed is None else f"{failed.name}: {failed.reason}"
+
+    def _find_fault_of(self, name: str, config: Config, more: str | Parameter | None) -> str | None:
+        """What is wrong with one value; nothing where `more`, what is admitted, is the name."""
+        parameter = self._by_name.get(name)
+        if isinstance(more, str) or (more is not None and name not in config):
+            return None
+        if parameter is not None and more is None and not _is_active(parameter, config):
+            if name in config:
+                return f"{name} is given, but only applies when {_condition(parameter)}"
+            return None
+        if name not in config:
+            return f"{name} is missing"
+        known = [item for item in (parameter, more) if item is not None]
+        if any(item.contains(config[name]) for item in known):
+            return None
+        return f"{name} is {config[name]!r}, not one of {_listing(known[0].values())}"
 
     def feasible(self, config: Config) -> bool:
         return self.why_not(config) is None
 
-    def _find_failed(self, config: Config) -> Constraint | None:
-        for constraint in self._constraints:
+    def _find_failed(
+        self, config: Config, constraints: Sequence[Constraint] | None = None
+    ) -> Constraint | None:
+        for constraint in self._constraints if constraints is None else constraints:
             if not self._holds(constraint, config):
                 return constraint
         return None
@@ -266,6 +296,7 @@ class BoundSpace:
             self.device,
             kernel=self._kernel,
             features=self._features,
+            admits=self._admits,
         )
 
     def _where(self) -> str:

@@ -31,6 +31,15 @@ class Constraint:
         return {"name": self.name, "reason": self.reason, "source": _source_digest(self.check)}
 
 
+class Preference(Constraint):
+    """A rule of the search alone: what breaks it is right, and only not worth trying here.
+
+    A table may give a workload such a config, where the nearest one that was measured has it.
+    """
+
+    __slots__ = ()
+
+
 def _source_digest(check: Check) -> str:
     """A digest of the source and of what it closes over, equal in every process."""
     try:

@@ -17,8 +17,13 @@ class SearchSpace:
     """What may be tuned: parameters and the constraints among them.
 
     Parameters a condition names come before the parameter that has the condition. `kernel` only
-    names the space in messages; `features` only help a search to learn. Raises `SpaceError` for a
-    contradictory declaration.
+    names the space in messages; `features` only help a search to learn.
+
+    A search tries the parameters' values under all constraints. A launch with a config that was
+    found for other sizes need not keep a `Preference`, and `admits` names the parameters whose
+    values here are only those worth trying: a launch is right with any other value that the family
+    gives them, and without one where the family leaves them out. A parameter in place of a name
+    bounds these values. Raises `SpaceError` for a contradictory declaration.
     """
 
     def __init__(
@@ -28,8 +33,10 @@ class SearchSpace:
         *,
         kernel: str = "",
         features: Features | None = None,
+        admits: Sequence[str | Parameter] = (),
     ) -> None:
         self.parameters = tuple(parameters)
+        self.admits = tuple(admits)
         self.constraints = tuple(constraints)
         self.kernel = kernel
         self.features = features
@@ -37,7 +44,7 @@ class SearchSpace:
         _check_conditions(self.parameters)
 
     def describe(self) -> dict[str, object]:
-        """The declaration as JSON: parameters, and constraints with digests of their sources."""
+        """What a search tries, as JSON: parameters, and constraints with digests of their code."""
         return {
             "parameters": [parameter.describe() for parameter in self.parameters],
             "constraints": [constraint.describe() for constraint in self.constraints],
@@ -52,6 +59,7 @@ class SearchSpace:
             device,
             kernel=self.kernel,
             features=self.features,
+            admits=self.admits,
         )
 
 

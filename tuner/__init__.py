@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from results_db.store import Store
     from search_spaces.adoption.adopt import adopt
     from search_spaces.bound import BoundSpace
-    from search_spaces.constraints import Constraint
+    from search_spaces.constraints import Constraint, Preference
     from search_spaces.dims import Dims, tolerance_of
     from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
     from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
@@ -58,6 +58,7 @@ __all__ = [
     "Launch",
     "Parameter",
     "PowerOfTwo",
+    "Preference",
     "RecordedSpace",
     "RunOptions",
     "RunOutcome",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, threads
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
@@ -38,7 +38,7 @@ def element_space(elements: int, kernel: str) -> SearchSpace:
         PowerOfTwo("steps", 1, _MOST_STEPS),
         Boolean("stream"),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, admits=("BLOCK",))
 
 
 def default_point(elements: int) -> Config:
@@ -84,6 +84,6 @@ def _fills_device(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_block, _MOST_HELD),
-    Constraint("words", _fills_words, "threads would load less than half a word of 16 bytes"),
-    Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
+    Preference("words", _fills_words, "threads would load less than half a word of 16 bytes"),
+    Preference("fill", _fills_device, "programs would be fewer than multiprocessors"),
 )

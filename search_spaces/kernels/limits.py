@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
-from search_spaces.params import Parameter, PowerOfTwo
+from search_spaces.constraints import Constraint, Preference
+from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload
 
 #: Threads of one block at most, on every GPU that Triton compiles for.
@@ -15,6 +15,8 @@ MAX_THREADS = 1024
 MAX_SIZE = 2**31 - 1
 #: Multiprocessors of a device that does not say how many it has.
 _USUAL_MULTIPROCESSORS = 128
+#: Parameters of products whose ranges follow the sizes.
+_TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages", "SPLIT_K")
 
 
 def integer(config: Config, name: str, missing: int = 1) -> int:
@@ -26,6 +28,12 @@ def block_parameter(name: str, size: int, low: int, high: int) -> PowerOfTwo:
     """Blocks up to the power of two that holds the whole size; tensor cores need at least 16."""
     top = max(16, min(high, 1 << (size - 1).bit_length()))
     return PowerOfTwo(name, min(low, top), top)
+
+
+def admitted_tiles(described: bool) -> tuple[str | Parameter, ...]:
+    """What launches of products take whatever the sizes; descriptors only where `described`."""
+    loads = Choice("loads", ("pointer", "descriptor") if described else ("pointer",))
+    return (*_TILE, loads)
 
 
 def nearest(parameter: Parameter, usual: int) -> Value:
@@ -106,7 +114,7 @@ def keeps_threads_busy(held: Callable[[Config, Workload], int], least: int) -> C
         enough = held(config, workload) >= threads(config, device) * least
         return config["num_warps"] == 1 or enough
 
-    return Constraint("busy", busy, f"threads would hold fewer than {least} elements")
+    return Preference("busy", busy, f"threads would hold fewer than {least} elements")
 
 
 def pipelines_blocks(blocks: Callable[[Config, Workload], int]) -> Constraint:
@@ -116,4 +124,4 @@ def pipelines_blocks(blocks: Callable[[Config, Workload], int]) -> Constraint:
         return integer(config, "stages") <= blocks(config, workload)
 
     reason = "a program has too few blocks to load so far ahead"
-    return Constraint("pipeline", pipelines, reason)
+    return Preference("pipeline", pipelines, reason)

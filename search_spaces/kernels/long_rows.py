@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import (
     MAX_THREADS,
@@ -68,7 +68,12 @@ def long_row_space(workload: Workload, kernel: str, *, tensors: int) -> SearchSp
         PowerOfTwo("splits", 1, min(_MOST_SPLITS, max(row // _SMALLEST_BLOCK, 1)), when=two),
         Boolean("stream"),
     ]
-    return SearchSpace(parameters, _constraints(tensors), kernel=kernel)
+    return SearchSpace(
+        parameters,
+        _constraints(tensors),
+        kernel=kernel,
+        admits=("rows_per_step", "steps", "stages", "BLOCK", "block_stages", "splits"),
+    )
 
 
 def default_long_row(workload: Workload, device: Device, *, tensors: int) -> Config:
@@ -193,8 +198,8 @@ def _constraints(tensors: int) -> tuple[Constraint, ...]:
         Constraint(
             "in_flight", fits_in_flight, "what is in flight does not fit into shared memory"
         ),
-        Constraint("streaming", _block_of_many, "a row of one block need not be read twice"),
-        Constraint("pipeline", _pipelines_blocks, "there are too few blocks to load so far ahead"),
-        Constraint("splits", _splits_have_blocks, "some splits would have no block"),
-        Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+        Preference("streaming", _block_of_many, "a row of one block need not be read twice"),
+        Preference("pipeline", _pipelines_blocks, "there are too few blocks to load so far ahead"),
+        Preference("splits", _splits_have_blocks, "some splits would have no block"),
+        Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace, Features
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import tolerance_of
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.dtypes import ROUNDING
@@ -171,12 +171,12 @@ def product_constraints(product_of: ProductOf) -> tuple[Constraint, ...]:
 
     return (
         Constraint("registers", registers, f"a thread would hold more than {_MOST_SUMS} sums"),
-        Constraint("warps", warps, "warps would multiply the same rows and columns"),
+        Preference("warps", warps, "warps would multiply the same rows and columns"),
         Constraint("shared", shared, "tiles x stages do not fit into shared memory"),
-        Constraint("group", group, "all tiles run at once, so their order does not matter"),
-        Constraint("split_work", split_work, "each split would have fewer than two steps of K"),
-        Constraint("split_need", split_need, "there are tiles enough without splitting so much"),
-        Constraint("persistent", persistent, "all tiles run at once, one per program"),
+        Preference("group", group, "all tiles run at once, so their order does not matter"),
+        Preference("split_work", split_work, "each split would have fewer than two steps of K"),
+        Preference("split_need", split_need, "there are tiles enough without splitting so much"),
+        Preference("persistent", persistent, "all tiles run at once, one per program"),
         DESCRIPTORS,
         TENSOR_FLOATS,
         _OPERANDS,

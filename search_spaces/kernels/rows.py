@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernel import Kernel
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import MAX_THREADS, fits_shared, integer, threads
@@ -99,8 +99,8 @@ def _rows_fit_shared(config: Config, workload: Workload, device: Device) -> bool
 ROW_CONSTRAINTS = (
     Constraint("block", _block_exists, "a block has at most 1024 threads"),
     Constraint("registers", _fits_registers, "a thread would hold too many elements"),
-    Constraint("busy", _keeps_threads_busy, "threads would hold fewer than two elements"),
-    Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
+    Preference("busy", _keeps_threads_busy, "threads would hold fewer than two elements"),
+    Preference("fill", _fills_device, "programs would be fewer than multiprocessors"),
     Constraint("shared", _rows_fit_shared, "the rows in flight do not fit into shared memory"),
 )
 

@@ -14,13 +14,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
 from search_spaces.kernels.dialects import GLUON
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.limits import (
     DESCRIPTORS,
+    admitted_tiles,
     block_parameter,
     fits_shared,
     has_capability,
@@ -120,7 +121,8 @@ def scaled_space(workload: Workload, kernel: str, scales: str) -> SearchSpace:
         parameters.append(Choice("dot", ("float8", "float16")))
         if scales != "block128":
             parameters.append(Boolean("fast", when={"dot": ("float8",)}))
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, features=features)
+    admits = (*admitted_tiles(takes_descriptors(workload)), "swap")
+    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, features=features, admits=admits)
 
 
 def _depth(k: int, low: int, high: int) -> PowerOfTwo:
@@ -317,10 +319,10 @@ def _swap_fills(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_SUMS} sums"),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
-    Constraint("split_work", _split_has_work, "each split would have fewer than two steps of K"),
-    Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
-    Constraint("persistent", _persistence_pays, "all tiles, or all splits of K, run at once"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("split_work", _split_has_work, "each split would have fewer than two steps of K"),
+    Preference("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Preference("persistent", _persistence_pays, "all tiles, or all splits of K, run at once"),
     DESCRIPTORS,
     Constraint("float8", _has_float8, "the target has no products of float8_e4m3fn"),
     Constraint("float16", _needs_float16, "the target has products of float8_e4m3fn"),

@@ -43,8 +43,8 @@ def test_its_campaign_is_one_the_farm_can_plan(monkeypatch):
     """The declaration keeps the contract, and its tables may be looked up by nearness."""
     from search_spaces.records import Device
     from search_spaces.registry import load
-    from tuner.runtime import Entry, kernel_hash
-    from tuner.tables.lookup_rule import rule_for
+    from tuner.runtime import kernel_hash
+    from tuner.tables.valid_sizes import valid_sizes
 
     pytest.importorskip("triton")
     spec = f"{EXAMPLE / 'kernel_library' / 'tuning.py'}:RmsNorm"
@@ -52,14 +52,12 @@ def test_its_campaign_is_one_the_farm_can_plan(monkeypatch):
     try:
         kernel = load(spec, [str(EXAMPLE)])
         device = Device("cuda", "NVIDIA H200", "cuda:90", sm_count=132, shared_bytes=232_448)
-        entries = []
         for workload in kernel.workloads():
             kernel.check_workload(workload)
             default = kernel.default_config(workload, device)
             assert kernel.space(workload).bind(workload, device).feasible(default)
-            entries.append(Entry(workload.as_dict(), default))
-        rule = rule_for(kernel, device, entries)
-        assert (rule.rule, rule.numeric) == ("nearest_log2", ("cols", "rows"))
+            sizes = valid_sizes(kernel, device, workload.as_dict(), default)
+            assert set(sizes) == {"cols", "rows"}
         decorated = sys.modules["kernel_library.rmsnorm"].rms_norm_kernel
         assert kernel.kernel_hashes() == (kernel_hash(decorated),)
     finally:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from table_documents import document, written
 
 from tuner import runtime
-from tuner.runtime import DeviceFacts, Entry, Rule, Table
+from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
 
 sizes = st.integers(1, 2**20)
 keys = st.fixed_dictionaries(
@@ -70,6 +70,53 @@ def test_the_order_of_entries_and_names_does_not_matter(entry_keys, requested, r
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         assert first.entry.key == second.entry.key
+
+
+spans = st.fixed_dictionaries(
+    {}, optional={name: st.tuples(sizes, sizes, st.sampled_from([1, 2, 8])) for name in ("M", "N")}
+)
+
+
+def spanned(key, given) -> dict[str, Span]:
+    """Spans of a key that hold it."""
+    found = {}
+    for name, (one, other, multiple) in given.items():
+        multiple = multiple if key[name] % multiple == 0 else 1
+        found[name] = Span(min(one, key[name]), max(other, key[name]), multiple)
+    return found
+
+
+@given(
+    st.lists(st.tuples(keys, spans), min_size=1, max_size=8, unique_by=lambda e: str(e[0])), keys
+)
+def test_the_nearest_entry_whose_sizes_hold_the_workload_serves_it(pairs, requested):
+    entries = [Entry(dict(key), {"at": at}, sizes=spanned(key, given))
+               for at, (key, given) in enumerate(pairs)]  # fmt: skip
+    hit = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes")).find(requested)
+    holding = [
+        entry
+        for entry in entries
+        if all(
+            requested[name] in entry.sizes[name]
+            if name in entry.sizes
+            else requested[name] == value
+            for name, value in entry.key.items()
+        )
+    ]
+    if not holding and requested not in [entry.key for entry in entries]:
+        assert hit is None
+    elif requested in [entry.key for entry in entries]:
+        assert hit.how == "exact"
+    else:
+        least = min(distance(requested, entry.key) for entry in holding)
+        assert hit.distance == pytest.approx(least, abs=1e-9)
+        assert hit.entry in holding
+
+
+@pytest.mark.parametrize("value", [True, 8.0, "8", None, 7, 17, 12])
+def test_what_is_no_size_of_a_span_is_outside(value):
+    assert 8 in Span(8, 16, 8)
+    assert value not in Span(8, 16, 8)
 
 
 def test_equal_distances_go_to_the_smaller_key():

@@ -10,7 +10,13 @@ from tuner.bench.local_session import LocalSession, ProgressCallback
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.side_by_side import BenchRow, Pass, SideBySide, bench, chosen_baselines
 from tuner.bench.targets import BenchTarget, bench_target, group_by_pool
-from tuner.bench.verification import CheckedVariant, VariantSelection, space_variants, verify
+from tuner.bench.verification import (
+    CheckedVariant,
+    VariantSelection,
+    elsewhere_variants,
+    space_variants,
+    verify,
+)
 
 __all__ = [
     "LocalSession",
@@ -27,6 +33,7 @@ __all__ = [
     "bench_variants",
     "chosen_baselines",
     "default_of",
+    "elsewhere_variants",
     "group_by_pool",
     "named_variants",
     "space_variants",

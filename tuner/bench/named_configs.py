@@ -48,7 +48,7 @@ def named_variants(
     found: dict[str, Variant] = {}
     for text in texts:
         variant = _make_variant(target, workload, text, database)
-        reason = target.space(workload).why_not(variant.config)
+        reason = target.space(workload).why_invalid(variant.config)
         if reason is not None:
             raise TunerError(
                 f"{_place(text)} is not feasible for {target.kernel.name} [{workload.key}] on "

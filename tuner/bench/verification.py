@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from search_spaces.records import Config, Status, Workload
+from search_spaces.declaration import guarded_calls
+from search_spaces.records import Config, Status, Workload, config_key
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget, group_by_pool
@@ -16,6 +17,9 @@ from workers import backend_kinds
 from workers.backend_kinds import BackendSpec
 from workers.job_records import Artifact, Failure, Mode, Timing
 from workers.measured_task import MeasuredTask
+
+#: Draws for each config that is wanted of other workloads.
+_DRAWS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,37 @@ def space_variants(
     if count is None:
         return tuple(Variant("", config) for config in space.enumerate())
     return tuple(Variant("", config) for config in space.sample(random.Random(seed), count))
+
+
+def elsewhere_variants(
+    target: BenchTarget, workload: Workload, count: int, seed: int = 0
+) -> tuple[Variant, ...]:
+    """Up to `count` configs that a table may give the workload though a search would not try them.
+
+    They are drawn from the spaces of the kernel's other workloads whose dims differ in sizes alone,
+    and are valid on the workload and its check size, but not points of its space.
+    """
+    rng = random.Random(seed)
+    others = [item for item in guarded_calls.workloads(target.kernel) if _is_near(item, workload)]
+    size = target.check_size(workload)
+    spaces = [target.space(item) for item in (workload, size) if item is not None]
+    found: dict[str, Variant] = {}
+    for other in rng.choices(others, k=_DRAWS * count) if others else ():
+        for config in target.space(other).sample(rng):
+            valid = all(space.why_invalid(config) is None for space in spaces)
+            if valid and not spaces[0].feasible(config):
+                found[config_key(config)] = Variant(f"of {other.key}", config)
+        if len(found) == count:
+            break
+    return tuple(found.values())
+
+
+def _is_near(other: Workload, workload: Workload) -> bool:
+    """Whether two workloads differ, and in dims alone that are integers in both."""
+    if other == workload or set(other) != set(workload):
+        return False
+    differing = [name for name in workload if other[name] != workload[name]]
+    return all(type(item[name]) is int for name in differing for item in (other, workload))
 
 
 def verify(
@@ -130,11 +165,13 @@ class _Verifier:
     def _on_check_size(
         self, passed: Sequence[CheckedVariant], size: Workload
     ) -> Iterator[CheckedVariant]:
-        """Check variants again that passed; those infeasible at the check size stay as they are."""
+        """Check variants again that passed; those invalid at the check size stay as they are."""
         space = self.target.space(size)
         by_config = {id(item.config): item for item in passed}
         again = [
-            Variant(item.variant, item.config) for item in passed if space.feasible(item.config)
+            Variant(item.variant, item.config)
+            for item in passed
+            if space.why_invalid(item.config) is None
         ]
         for variant, second in self._round(again, size):
             first = by_config.pop(id(variant.config))

@@ -27,7 +27,8 @@ from tuner.cli.variant_options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.bench import BenchTarget, CheckedVariant, VariantSelection
+    from search_spaces.records import Workload
+    from tuner.bench import BenchTarget, CheckedVariant, Variant, VariantSelection
     from tuner.settings.sections import Settings
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
@@ -64,11 +65,12 @@ def verify(
 ) -> None:
     """Check the results of configs, also on the check size; nothing is timed or stored.
 
-    Where this machine has no such GPU, configs are compiled for it and run by Triton's interpreter.
-    A config that the interpreter cannot run is listed and is no error. Without --config, --all or
-    --sample, the default config is checked. `--all` without KERNEL checks every known kernel, with
-    20 random configs (or --sample of them) over all its workloads. Exits with 1 if a config is
-    wrong.
+    With --all or --sample, also configs of the kernel's other workloads, which a table may use for
+    this one though a search would not try them. Where this machine has no such GPU, configs are
+    compiled for it and run by Triton's interpreter. A config that the interpreter cannot run is
+    listed and is no error. Without --config, --all or --sample, the default config is checked.
+    `--all` without KERNEL checks every known kernel, with 20 random configs (or --sample of them)
+    over all its workloads. Exits with 1 if a config is wrong.
     """
     from tuner.campaign import early_start
 
@@ -145,13 +147,24 @@ def _select(
     from tuner import bench as library
 
     variants = {
-        item: library.space_variants(target, item, count, seed)
+        item: _draw(target, item, count, seed)
         if drawn
         else library.named_variants(target, item, configs or ["default"], settings.database.url)
         for item in target.workloads
     }
     note_origins(variants.values())
     return library.VariantSelection(target, variants)
+
+
+def _draw(
+    target: BenchTarget, workload: Workload, count: int | None, seed: int
+) -> Sequence[Variant]:
+    """All configs of a workload or `count` of them, and a quarter as many of other workloads."""
+    from tuner import bench as library
+
+    own = library.space_variants(target, workload, count, seed)
+    elsewhere = -(-(count or _USUAL_SAMPLE) // 4)
+    return [*own, *library.elsewhere_variants(target, workload, elsewhere, seed)]
 
 
 def _spread(
@@ -164,7 +177,7 @@ def _spread(
     each = -(-count // len(found.workloads))
     return library.VariantSelection(
         found,
-        {item: library.space_variants(found, item, each, seed) for item in found.workloads},
+        {item: _draw(found, item, each, seed) for item in found.workloads},
     )
 
 

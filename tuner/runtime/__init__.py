@@ -25,7 +25,7 @@ from ._arguments import Arguments
 from ._call_key import call_key
 from ._device import current_device
 from ._device_facts import DeviceFacts
-from ._entry import Entry, Hit, Rule, key_order
+from ._entry import Entry, Hit, Rule, Span, key_order
 from ._launch import Autotuned, autotune
 from ._lookup import clear, lookup
 from ._names import file_stem, slug
@@ -45,6 +45,7 @@ __all__ = [
     "Hit",
     "KernelUse",
     "Rule",
+    "Span",
     "Table",
     "TableError",
     "applications",

@@ -15,13 +15,28 @@ Key: TypeAlias = tuple[tuple[str, Value, bool], ...]
 class Rule:
     """The treatment of a key without an entry; `_nearest.py` has the definition."""
 
-    #: `exact` (a miss), `nearest_log2` (the nearest entry within `max_distance`, else a miss) or
+    #: `exact` (a miss), `sizes` (the nearest entry whose `sizes` hold the key, else a miss), or of
+    #: earlier versions `nearest_log2` (the nearest entry within `max_distance`, else a miss) and
     #: `fallback` (the nearest entry within `max_distance`, else the table's default config).
     rule: str = "exact"
     #: Euclidean distance in log2 of the numeric dims; 1.0 is a factor of two in one dim.
     max_distance: float = 0.0
-    #: Dims that may differ from the entry's. All other dims must be equal.
+    #: Dims that may differ from the entry's, under the latter two. All other dims must be equal.
     numeric: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Sizes from `low` to `high`, both included, that are multiples of `multiple`."""
+
+    low: int
+    high: int
+    multiple: int = 1
+
+    def __contains__(self, size: object) -> bool:
+        if not isinstance(size, int) or isinstance(size, bool):
+            return False
+        return self.low <= size <= self.high and not size % self.multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,8 @@ class Entry:
     provenance: Mapping[str, Value] = field(default_factory=dict)
     #: The dtype of each tensor that the kernel was launched with, by parameter; None where unknown.
     dtypes: Mapping[str, str] | None = None
+    #: The sizes for which `config` is right, by dim; the other dims must be equal. Under `sizes`.
+    sizes: Mapping[str, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,22 @@
 """The nearest-lookup rule: which entry serves a workload without an entry.
 
-Notation: k is the requested key, e the key of an entry, N the set of numeric dims, L the largest
-distance that the table allows (`Rule.max_distance`).
+Notation: k is the requested key, e the key of an entry, N the set of the entry's numeric dims.
 
     d(k, e) = sqrt(sum over n in N of (log2 k[n] - log2 e[n])^2)
 
 d is infinite where k and e have different names, where a dim outside N differs, and where a
-differing dim of N is not a positive finite number. The rule takes the entry with the least d <= L.
-Of several it takes the one with the fewest dims in which one key has a boolean and the other the
-equal number, then the one with the smallest key. `tuner/tables/lookup_rule.py` chooses N and L when
-a table is built.
+differing dim of N is not a positive finite number. Under the rule `sizes`, N is the entry's
+`sizes`, and d is infinite where a span of them does not hold k[n]: there the entry's config is not
+known to be right. Tables of earlier versions have one N, and a largest distance L
+(`Rule.max_distance`). The rule takes the entry with the least finite d (<= L). Of several it takes
+the one with the fewest dims in which one key has a boolean and the other the equal number, then the
+one with the smallest key. `tuner/tables/valid_sizes.py` makes the spans when a table is built.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ._entry import Entry, Rule, Value
 
@@ -28,9 +29,13 @@ def nearest(
     entries: in the order of their keys.
     """
     best: tuple[float, int, Entry | None] = (math.inf, 0, None)
+    by_sizes = rule.rule == "sizes"
+    largest = math.inf if by_sizes else rule.max_distance
     for entry in entries:
-        found = distance(key, entry.key, rule.numeric)
-        if found > min(rule.max_distance, best[0]) or found == math.inf:
+        if by_sizes and any(key.get(name) not in span for name, span in entry.sizes.items()):
+            continue
+        found = distance(key, entry.key, entry.sizes if by_sizes else rule.numeric)
+        if found > min(largest, best[0]) or found == math.inf:
             continue
         mismatches = _boolean_mismatches(key, entry.key)
         if best[2] is None or (found, mismatches) < best[:2]:
@@ -39,7 +44,7 @@ def nearest(
 
 
 def distance(
-    key: Mapping[str, Value], other: Mapping[str, Value], numeric: tuple[str, ...]
+    key: Mapping[str, Value], other: Mapping[str, Value], numeric: Collection[str]
 ) -> float:
     """d(key, other) of the module's notation."""
     if key.keys() != other.keys():

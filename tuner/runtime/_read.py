@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ._device_facts import DeviceFacts
-from ._entry import Entry, Rule, Value, key_of
+from ._entry import Entry, Rule, Span, Value, key_of
 from ._table import SCHEMA, Table
 from ._text import printable
 
 MAX_BYTES = 16 * 2**20
 #: The largest integer argument of a kernel. Larger values would overflow in arithmetic.
 MAX_INTEGER = 2**63 - 1
-RULES = ("exact", "nearest_log2", "fallback")
+RULES = ("exact", "sizes", "nearest_log2", "fallback")
 VERDICTS = ("faster", "slower", "same", "undecided")
 
 T = TypeVar("T")
@@ -172,9 +172,26 @@ def _entry(data: object, place: str) -> Entry:
         tie_set=tuple(_scalars(tie, f"{place}.tie_set") for tie in ties),
         provenance=_scalars(item.get("provenance", {}), f"{place}.provenance"),
         dtypes=_optional(_texts, item.get("dtypes"), f"{place}.dtypes"),
+        sizes=_sizes(item.get("sizes", {}), f"{place}.sizes"),
     )
     hash(key_of(entry.key))
+    for name, span in entry.sizes.items():
+        if entry.key.get(name) not in span:
+            raise TableError(f"{place}.sizes.{printable(name, 40)} does not hold the entry's size")
     return entry
+
+
+def _sizes(data: object, place: str) -> dict[str, Span]:
+    found = {}
+    for name, item in _mapping(data, place).items():
+        where = f"{place}.{printable(name, 40)}"
+        numbers = _list(item, where)
+        if not 2 <= len(numbers) <= 3 or not all(type(number) is int for number in numbers):
+            raise TableError(f"{where} is not [low, high] or [low, high, multiple], in integers")
+        if any(not 1 <= number <= MAX_INTEGER for number in numbers):
+            raise TableError(f"{where} is out of range")
+        found[name] = Span(*numbers)
+    return found
 
 
 def _mapping(value: object, place: str) -> dict[str, Any]:

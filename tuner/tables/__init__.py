@@ -1,6 +1,6 @@
 """Export the results of a run: tables for kernels, and the formats of other tools.
 
-- `results.py` reads a run and makes its tables, `lookup_rule.py` chooses their lookup rule,
+- `results.py` reads a run and makes its tables, `valid_sizes.py` the sizes of their entries,
   `text.py` encodes them. `tuner.runtime` reads them.
 - `exporters.py` has the exporters by name and writes files; `table_check.py` compares files with
   today's code and results.

@@ -18,7 +18,7 @@ from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.launch_dtypes import launch_dtypes
-from tuner.tables.lookup_rule import rule_for
+from tuner.tables.valid_sizes import rule_of, valid_sizes
 from workers import backend_kinds
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
         device=device_facts(key.device),
         toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
         entries=tuple(entries),
-        rule=rule_for(stored.kernel(key.kernel), key.device, entries),
+        rule=rule_of(entries),
         default=_common_default(list(newest.values())),
         provenance=_provenance(stored, list(newest.values())),
     )
@@ -152,8 +152,9 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
         (t for t in stored.trials(task.task_id) if config_key(t.config) == shipped_key), None
     )
     confirmed = selection.confirmed_at
+    kernel, key = stored.kernel(task.key.kernel), task.key.workload.as_dict()
     return Entry(
-        key=task.key.workload.as_dict(),
+        key=key,
         config=dict(ships.config),
         verdict=selection.verdict,
         median_us=None if median_us is None else round(median_us, 4),
@@ -168,9 +169,8 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
             "confirmed_at": confirmed.isoformat() if confirmed else None,
             "space_hash": task.key.space_hash,
         },
-        dtypes=launch_dtypes(
-            stored.kernel(task.key.kernel), task.key.workload, ships.config, task.key.device
-        ),
+        dtypes=launch_dtypes(kernel, task.key.workload, ships.config, task.key.device),
+        sizes=valid_sizes(kernel, task.key.device, key, ships.config),
     )
 
 

@@ -86,4 +86,12 @@ def _entry(entry: Entry) -> Mapping[str, Any]:
         "tie_set": [dict(config) for config in entry.tie_set],
         "provenance": dict(entry.provenance),
         **({} if entry.dtypes is None else {"dtypes": dict(entry.dtypes)}),
+        **({"sizes": _spans(entry)} if entry.sizes else {}),
+    }
+
+
+def _spans(entry: Entry) -> Mapping[str, list[int]]:
+    return {
+        name: [span.low, span.high, *([span.multiple] if span.multiple > 1 else [])]
+        for name, span in entry.sizes.items()
     }

@@ -101,12 +101,12 @@ class _EntryCheck:
         outcome = self.outcome
         try:
             guarded_calls.check(self.target.kernel, outcome.workload)
-            reason = self.target.space(outcome.workload).why_not(self.entry.config)
+            reason = self.target.space(outcome.workload).why_invalid(self.entry.config)
             variants = self._variants(outcome.workload)
         except TunerError as error:
             return replace(outcome, note=error.message)
         if reason is not None:
-            return replace(outcome, result=Result.NO_LONGER_BUILDS, note=f"not feasible: {reason}")
+            return replace(outcome, result=Result.NO_LONGER_BUILDS, note=f"not valid: {reason}")
         check = SideBySide(self.settings, self.target, self.session, outcome.workload, variants)
         builds = check.build()
         built, unchanged = builds.variants, self._unchanged(builds.variants)

@@ -17,9 +17,9 @@ from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
-from tuner.tables.lookup_rule import rule_for
 from tuner.tables.results import device_facts, round_ratio
 from tuner.tables.table_check import space_hash
+from tuner.tables.valid_sizes import rule_of, valid_sizes
 from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere
 
@@ -149,12 +149,15 @@ def _write_table(
 def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[Entry]) -> Table:
     """The table with these entries, of the present code and toolchain."""
     kernel, old = item.target.kernel, item.table
-    ordered = sorted(entries, key=lambda entry: key_order(entry.key))
     tools = next((o.toolchain for o in outcomes if o.toolchain is not None), None)
     toolchain = {name: text for name, text in asdict(tools).items() if text} if tools else None
     passes = [o.measurement for o in outcomes if o.measurement is not None]
     device = passes[0].device if passes else item.target.device
     same = old.device.fingerprint == device.fingerprint
+    ordered = [
+        replace(entry, sizes=valid_sizes(kernel, device, entry.key, entry.config))
+        for entry in sorted(entries, key=lambda entry: key_order(entry.key))
+    ]
     table = replace(
         old,
         entries=tuple(ordered),
@@ -164,7 +167,7 @@ def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[
         source_hash="",
         device=old.device if same else device_facts(device),
         toolchain=old.toolchain if toolchain is None else toolchain,
-        rule=rule_for(kernel, device, ordered),
+        rule=rule_of(ordered),
         default=_common_default(item, outcomes),
         provenance={**old.provenance, **_checked_with(tools)},
     )

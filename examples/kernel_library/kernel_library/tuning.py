@@ -61,7 +61,7 @@ class RmsNorm(Kernel):
         return Tolerance(relative, 4 * relative)
 
     def space(self, workload: Workload) -> SearchSpace:
-        """Any BLOCK is right for any shape, so tables may be looked up by nearness."""
+        """Any BLOCK is right for any shape, so that a table serves every size."""
         parameters = [PowerOfTwo("BLOCK", 256, 16384), PowerOfTwo("num_warps", 1, 16)]
         constraints = (
             Constraint("threads", _worth_its_threads, "threads would have no element"),

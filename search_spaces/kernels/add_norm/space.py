@@ -29,7 +29,9 @@ def add_norm_space(workload: Workload, kernel: str) -> SearchSpace:
         *stage_parameters(workload, longest=_LONGEST, deepest=3),
         *convert_parameter(workload, "to"),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel=kernel, admits=("rows_per_step", "steps", "stages")
+    )
 
 
 def default_point(workload: Workload, device: Device) -> Config:

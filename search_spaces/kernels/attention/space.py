@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dialects import DIALECTS, GLUON, TRITON, gluon_constraints
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import (
@@ -68,7 +68,7 @@ def attention_space(workload: Workload) -> SearchSpace:
     ]
     if workload["causal"]:
         parameters.append(Boolean("split", when=triton))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="attention")
+    return SearchSpace(parameters, CONSTRAINTS, kernel="attention", admits=("BLOCK_M", "BLOCK_N"))
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -174,9 +174,9 @@ CONSTRAINTS = (
     Constraint(
         "consumers", _has_consumers_block, "a consumer takes as many keys as its registers hold"
     ),
-    Constraint("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
-    Constraint("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
-    Constraint(
+    Preference("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
+    Preference("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
+    Preference(
         "persistent",
         _persistence_pays,
         "heads are short, keys no whole blocks, or all tiles run at once",

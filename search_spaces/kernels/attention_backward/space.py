@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import block_parameter, fits_shared, integer
@@ -46,7 +46,10 @@ def backward_space(workload: Workload) -> SearchSpace:
             PowerOfTwo(f"{launch}_warps", 4, 8),
             Integer(f"{launch}_stages", 1, 3),
         ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="attention_backward", features=features)
+    blocks = [item.name for item in parameters if "_BLOCK_" in item.name]
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel="attention_backward", features=features, admits=blocks
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -141,6 +144,6 @@ def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> boo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "the tiles of a launch do not fit into shared memory"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_HELD} values"),
-    Constraint("warps", _warps_have_rows, "eight warps need more rows that they hold"),
-    Constraint("pipeline", _pipelines_blocks, "there are too few blocks to load so far ahead"),
+    Preference("warps", _warps_have_rows, "eight warps need more rows that they hold"),
+    Preference("pipeline", _pipelines_blocks, "there are too few blocks to load so far ahead"),
 )

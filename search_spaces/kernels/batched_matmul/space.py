@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.limits import admitted_tiles
 from search_spaces.kernels.matmul.space import matmul_space
 from search_spaces.kernels.products import Product, narrowed, product_constraints, product_features
 from search_spaces.params import Boolean, Choice, PowerOfTwo
@@ -59,7 +60,11 @@ def batched_space(workload: Workload) -> SearchSpace:
     if max(sides) <= _SLENDER and isinstance(warps, PowerOfTwo):
         found["num_warps"] = replace(warps, low=1)
     return SearchSpace(
-        list(found.values()), CONSTRAINTS, kernel="batched_matmul", features=_FEATURES
+        list(found.values()),
+        CONSTRAINTS,
+        kernel="batched_matmul",
+        features=_FEATURES,
+        admits=admitted_tiles(takes_descriptors(workload)),
     )
 
 

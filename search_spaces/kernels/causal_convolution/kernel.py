@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
@@ -119,7 +119,7 @@ class CausalConvolution(Kernel):
                 PowerOfTwo("BLOCK_C", 1, min(16, channels)),
             ]
         parameters.append(PowerOfTwo("num_warps", 1, 8))
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_T", "BLOCK_C"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return _default_point(self.space(workload).bind(workload, device))
@@ -222,7 +222,7 @@ def _has_strips(config: Config, workload: Workload, device: Device) -> bool:
 
 CONSTRAINTS = (
     BLOCK_EXISTS,
-    Constraint("strips", _has_strips, "a program would have less than one strip of steps"),
+    Preference("strips", _has_strips, "a program would have less than one strip of steps"),
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
 )

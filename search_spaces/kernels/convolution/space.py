@@ -6,7 +6,7 @@ from functools import cache
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.images import windows_of
@@ -139,7 +139,13 @@ def convolution_space(workload: Workload) -> SearchSpace:
         parameters.append(PowerOfTwo("SPLIT_K", 1, _MOST_SPLITS))
     if single:
         parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="convolution", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="convolution",
+        features=features,
+        admits=("BLOCK_M", "BLOCK_N", "BLOCK_K", "SPLIT_K"),
+    )
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
@@ -289,16 +295,16 @@ def _persistence_pays(config: Config, workload: Workload, device: Device) -> boo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     fits_registers(_sums, _MOST_SUMS),
-    Constraint("terms", _blocks_have_terms, "half of BLOCK_K would be empty"),
+    Preference("terms", _blocks_have_terms, "half of BLOCK_K would be empty"),
     Constraint("taps", _described_blocks_are_taps, "descriptors need blocks of whole taps"),
-    Constraint(
+    Preference(
         "described_tiles", _described_tiles_are_full, "tiles of images would be mostly empty"
     ),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
-    Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
-    Constraint("split_work", _split_has_work, "each split would have fewer than four steps"),
-    Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
-    Constraint("persistent", _persistence_pays, "all tiles run at once, or sums are split"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
+    Preference("split_work", _split_has_work, "each split would have fewer than four steps"),
+    Preference("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Preference("persistent", _persistence_pays, "all tiles run at once, or sums are split"),
     DESCRIPTORS,
     TENSOR_FLOATS,
 )

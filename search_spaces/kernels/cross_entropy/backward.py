@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cross_entropy.kernel import CrossEntropy
@@ -86,7 +86,7 @@ class CrossEntropyBackward(Kernel):
             Integer("stages", 1, 4),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK", "steps"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """One block of 4,096 logits by 8 warps, fewer where rows are shorter."""
@@ -159,6 +159,6 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_block, _MOST_HELD),
     keeps_threads_busy(_block, _LEAST_HELD),
-    Constraint("steps", _has_steps, "a row has fewer blocks"),
-    Constraint("pipeline", _pipelines_steps, "a program has too few blocks to load so far ahead"),
+    Preference("steps", _has_steps, "a row has fewer blocks"),
+    Preference("pipeline", _pipelines_steps, "a program has too few blocks to load so far ahead"),
 )

@@ -85,7 +85,7 @@ class CrossEntropy(Kernel):
             Integer("stages", 1, 4),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK",))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Blocks of 4,096 logits by 8 warps, fewer where rows are shorter."""

@@ -10,7 +10,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cumulative_sum.triton_kernels import (
@@ -112,7 +112,12 @@ class CumulativeSum(Kernel):
         if several:
             parameters.append(Boolean("backwards", when={"splits": several}))
             parameters.append(PowerOfTwo("panels", 1, _MOST_PANELS, when={"splits": several}))
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(
+            parameters,
+            CONSTRAINTS,
+            kernel=self.name,
+            admits=("BLOCK_R", "BLOCK_C", "splits", "backwards", "panels"),
+        )
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Blocks of 1,024 elements by 4 warps; long rows are split until programs are enough."""
@@ -217,9 +222,9 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("splits", _splits_have_blocks, "some splits would have no block"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
-    Constraint("panels", _panels_fill_device, "a panel would have too few programs"),
+    Preference("splits", _splits_have_blocks, "some splits would have no block"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("panels", _panels_fill_device, "a panel would have too few programs"),
     pipelines_blocks(_blocks),
     Constraint("shared", _stages_fit_shared, "the blocks in flight do not fit into shared memory"),
 )

@@ -142,7 +142,9 @@ class DepthwiseConvolution(Kernel):
         ]
         if 1 < workload.size("kernel_h") <= _MOST_ROWS:
             parameters.append(Boolean("unroll"))
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(
+            parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_P", "BLOCK_C", "columns")
+        )
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return _default_point(self.space(workload).bind(workload, device))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
@@ -110,7 +110,7 @@ class ElementwiseChain(Kernel):
             PowerOfTwo("steps", 1, _MOST_STEPS),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_R", "BLOCK_C"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Tiles of 1,024 elements by 4 warps: whole rows as far as they go."""
@@ -195,5 +195,5 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
+    Preference("fill", _fills_device, "programs would be fewer than multiprocessors"),
 )

@@ -72,7 +72,7 @@ class Embedding(Kernel):
             PowerOfTwo("num_warps", 1, 16),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_T", "BLOCK_D"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """1,024 elements by 4 warps: columns of a row, or the rows of several tokens."""

@@ -61,7 +61,9 @@ def fp8_space(workload: Workload, kernel: str) -> SearchSpace:
         PowerOfTwo("parts", 1, 4, when=gluon),
         Integer("lead", 0, 2, when=gluon),
     ]
-    return SearchSpace(parameters, _CONSTRAINTS, kernel=kernel, features=features)
+    return SearchSpace(
+        parameters, _CONSTRAINTS, kernel=kernel, features=features, admits=space.admits
+    )
 
 
 def _is_offered(workload: Workload) -> bool:

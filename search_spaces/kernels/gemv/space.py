@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import (
@@ -68,7 +68,13 @@ def gemv_space(workload: Workload) -> SearchSpace:
         Integer("num_stages", 1, 5),
         PowerOfTwo("SPLIT_K", 1, 16),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="gemv", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="gemv",
+        features=features,
+        admits=("BLOCK_N", "BLOCK_K", "SPLIT_K"),
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -173,10 +179,10 @@ def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     Constraint("tile", _tile_exists, "its product does not take such tiles"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_HELD} values"),
-    Constraint("words", _fills_words, "threads would load less than a word of 16 bytes"),
-    Constraint("rows", _warps_have_rows, "warps would multiply the same rows"),
+    Preference("words", _fills_words, "threads would load less than a word of 16 bytes"),
+    Preference("rows", _warps_have_rows, "warps would multiply the same rows"),
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
-    Constraint("split_work", _split_has_work, "each split would have fewer than two steps of K"),
-    Constraint("split_need", _split_is_needed, "there are enough programs with fewer splits"),
-    Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
+    Preference("split_work", _split_has_work, "each split would have fewer than two steps of K"),
+    Preference("split_need", _split_is_needed, "there are enough programs with fewer splits"),
+    Preference("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
 )

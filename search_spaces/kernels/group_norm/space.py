@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
@@ -104,7 +104,9 @@ def group_space(workload: Workload, kernel: str) -> SearchSpace:
         PowerOfTwo("splits", 1, min(_MOST_SPLITS, places), when=two),
         Boolean("stream"),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel=kernel, admits=("BLOCK_G", "BLOCK_C", "BLOCK", "splits")
+    )
 
 
 def default_point(workload: Workload, device: Device) -> Config:
@@ -190,8 +192,8 @@ CONSTRAINTS = (
     Constraint("thread", _fits_thread, "a thread has too few registers for its values"),
     keeps_threads_busy(tile, _LEAST_OF_TILE),
     Constraint("in_flight", _fits_in_flight, "tiles in flight do not fit into shared memory"),
-    Constraint("streaming", _tile_of_many, "a group of one tile need not be read twice"),
-    Constraint("pipeline", _pipelines, "there are too few tiles to load so far ahead"),
-    Constraint("splits", _splits_have_tiles, "some splits would have no tile"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("streaming", _tile_of_many, "a group of one tile need not be read twice"),
+    Preference("pipeline", _pipelines, "there are too few tiles to load so far ahead"),
+    Preference("splits", _splits_have_tiles, "some splits would have no tile"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
 )

@@ -7,7 +7,7 @@ from math import log2
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import (
@@ -99,7 +99,13 @@ def grouped_space(workload: Workload, kernel: str) -> SearchSpace:
         parameters.append(Boolean("pack"))
     if problem.mask.causal:
         parameters.append(Boolean("split"))
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel=kernel,
+        features=features,
+        admits=("BLOCK_M", "BLOCK_N", "num_warps"),
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -209,10 +215,10 @@ def _can_specialize(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "queries, keys and values do not fit into shared memory"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_HELD} values"),
-    Constraint("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
-    Constraint("rows", _block_has_rows, "a block would have more rows than there are queries"),
-    Constraint("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
-    Constraint("parts", _parts_are_pipelined, "a head dim in two parts needs two stages or more"),
+    Preference("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
+    Preference("rows", _block_has_rows, "a block would have more rows than there are queries"),
+    Preference("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
+    Preference("parts", _parts_are_pipelined, "a head dim in two parts needs two stages or more"),
     Constraint(
         "specialize", _can_specialize, "specialised warps need cuda:100 and a loop of stages"
     ),

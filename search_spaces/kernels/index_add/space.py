@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
@@ -38,7 +38,7 @@ def index_add_space(workload: Workload) -> SearchSpace:
         PowerOfTwo("num_warps", 1, 16),
         PowerOfTwo("chains", 1, _MOST_CHAINS, when={"method": ("lists",)}),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="index_add")
+    return SearchSpace(parameters, CONSTRAINTS, kernel="index_add", admits=("BLOCK_R", "BLOCK_D"))
 
 
 def default_point(workload: Workload, device: Device) -> Config:
@@ -80,5 +80,5 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("chains", _rows_repeat, "most lists would be empty"),
+    Preference("chains", _rows_repeat, "most lists would be empty"),
 )

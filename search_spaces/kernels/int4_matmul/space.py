@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.limits import (
     block_parameter,
@@ -48,7 +48,13 @@ def int4_space(workload: Workload, kernel: str) -> SearchSpace:
     ]
     if few:
         parameters.append(PowerOfTwo("SPLIT_K", 1, _MOST_SPLITS))
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, features=_features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel=kernel,
+        features=_features,
+        admits=("BLOCK_M", "BLOCK_N", "num_warps", "SPLIT_K"),
+    )
 
 
 def default_point(workload: Workload, device: Device) -> Config:
@@ -160,9 +166,9 @@ def _has_instructions(config: Config, workload: Workload, device: Device) -> boo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold too many sums and weights"),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
-    Constraint("split_work", _split_has_work, "each split would have fewer than two groups"),
-    Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("split_work", _split_has_work, "each split would have fewer than two groups"),
+    Preference("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
     Constraint(
         "overwritten",
         _weights_stay,

@@ -61,15 +61,19 @@ def linear_space(workload: Workload) -> SearchSpace:
     """matmul's tiles; K is split only where the epilogue is a launch of its own."""
     slender = min(workload.size("M"), workload.size("N")) <= _SLENDER
     deepest = _DEEPEST_SLENDER if slender else _DEEPEST
-    tiles = matmul_space(workload).parameters
-    found = narrowed(tiles, depth=workload.size("K"), deepest=deepest, most_stages=_MOST_STAGES)
+    space = matmul_space(workload)
+    found = narrowed(
+        space.parameters, depth=workload.size("K"), deepest=deepest, most_stages=_MOST_STAGES
+    )
     if "persistent" in found:
         found["subtiles"] = PowerOfTwo("subtiles", 1, 2, when={"persistent": (True,)})
     parts = found.get("SPLIT_K")
     if isinstance(parts, PowerOfTwo):
         found["SPLIT_K"] = replace(parts, when={"fused": (False,), **(parts.when or {})})
     parameters = [Choice("fused", (True, False)), *found.values()]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="linear", features=_FEATURES)
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel="linear", features=_FEATURES, admits=space.admits
+    )
 
 
 def default_config(workload: Workload, device: Device) -> Config:

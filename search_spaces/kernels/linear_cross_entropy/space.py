@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.limits import (
@@ -32,6 +32,7 @@ _USUAL_SLICES = 16
 _SLICE_MULTIPLE = 256
 _MOST_SLICE_BYTES = 2**30
 _FEWEST_SLICES, _MOST_SLICES = 4, 32
+_BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 _MOST_STEPS = 16
 #: Float32 sums that a thread holds at most and at least.
 _MOST_SUMS, _LEAST_SUMS = 128, 8
@@ -42,11 +43,12 @@ _MANY_TOKENS = 1024
 def forward_space(workload: Workload) -> SearchSpace:
     """Tiles, and `steps` tiles side by side, which a program merges before it stores results."""
     parameters = [*_tiles(workload), PowerOfTwo("steps", 1, _MOST_STEPS)]
-    steps = Constraint("steps", _fills_device, "programs would be fewer than multiprocessors")
+    steps = Preference("steps", _fills_device, "programs would be fewer than multiprocessors")
     return SearchSpace(
         parameters,
         (*_TILE_CONSTRAINTS, steps),
         kernel="linear_cross_entropy",
+        admits=_BLOCKS,
         features=_features(lambda workload, config: workload.size("vocab")),
     )
 
@@ -59,6 +61,7 @@ def backward_space(workload: Workload) -> SearchSpace:
         parameters,
         (*_TILE_CONSTRAINTS, memory),
         kernel="linear_cross_entropy_backward",
+        admits=_BLOCKS,
         features=_features(slice_words),
     )
 
@@ -159,6 +162,6 @@ def _slice_is_small(config: Config, workload: Workload, device: Device) -> bool:
 _TILE_CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_SUMS} sums"),
-    Constraint("busy", _keeps_threads_busy, f"threads would hold fewer than {_LEAST_SUMS} sums"),
-    Constraint("group", _groups_rows, "there is a single row of tiles"),
+    Preference("busy", _keeps_threads_busy, f"threads would hold fewer than {_LEAST_SUMS} sums"),
+    Preference("group", _groups_rows, "there is a single row of tiles"),
 )

@@ -55,7 +55,9 @@ def dense_space(workload: Workload) -> SearchSpace:
         Choice("consumers", ("share", "turns"), when=gluon),
         PowerOfTwo("parts", 1, 4, when=gluon),
     ]
-    return SearchSpace(parameters, _CONSTRAINTS, kernel="matmul", features=features)
+    return SearchSpace(
+        parameters, _CONSTRAINTS, kernel="matmul", features=features, admits=space.admits
+    )
 
 
 def _has_consumers(config: Config, workload: Workload, device: Device) -> bool:

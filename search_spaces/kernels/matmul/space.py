@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.limits import (
     DESCRIPTORS,
+    admitted_tiles,
     block_parameter,
     fits_shared,
     has_capability,
@@ -67,7 +68,13 @@ def matmul_space(workload: Workload) -> SearchSpace:
         parameters.append(PowerOfTwo("SPLIT_K", 1, 16, when=pointers))
     if single:
         parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="matmul", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="matmul",
+        features=features,
+        admits=admitted_tiles(takes_descriptors(workload)),
+    )
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
@@ -155,10 +162,10 @@ def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold more than 512 sums"),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
-    Constraint("split_work", _split_has_work, "each split would have fewer than two steps of K"),
-    Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
-    Constraint("persistent", _persistence_pays, "all tiles run at once, one per program"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("split_work", _split_has_work, "each split would have fewer than two steps of K"),
+    Preference("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Preference("persistent", _persistence_pays, "all tiles run at once, one per program"),
     DESCRIPTORS,
     Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer"),
 )

@@ -7,11 +7,12 @@ from functools import cache
 
 from search_spaces.block_sizes import next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import (
     DESCRIPTORS,
+    admitted_tiles,
     block_parameter,
     fits_shared,
     has_capability,
@@ -81,7 +82,13 @@ def chain_space(workload: Workload) -> SearchSpace:
     parameters.append(PowerOfTwo("SPLIT_K", 1, 8, when=pointers))
     if single:
         parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="matrix_chain", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="matrix_chain",
+        features=features,
+        admits=admitted_tiles(takes_descriptors(workload)),
+    )
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
@@ -227,13 +234,13 @@ def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bo
 
 
 CONSTRAINTS = (
-    Constraint("work", _order_is_cheap, f"another order has {_MOST_WORK} times fewer operations"),
+    Preference("work", _order_is_cheap, f"another order has {_MOST_WORK} times fewer operations"),
     Constraint("registers", _fits_registers, "a thread would hold too many sums"),
     DESCRIPTORS,
     Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer"),
-    Constraint("tiles", _tiles_are_used, "all products would cut the tile"),
+    Preference("tiles", _tiles_are_used, "all products would cut the tile"),
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
-    Constraint("splits", _splits_are_used, "all products would split less"),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
-    Constraint("persistent", _persistence_pays, "all tiles run at once, one per program"),
+    Preference("splits", _splits_are_used, "all products would split less"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("persistent", _persistence_pays, "all tiles run at once, one per program"),
 )

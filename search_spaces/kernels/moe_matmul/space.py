@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.limits import (
@@ -91,7 +91,13 @@ def moe_space(workload: Workload) -> SearchSpace:
         PowerOfTwo("num_warps", 2, 8),
         Integer("num_stages", 2, 5),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="moe_matmul", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="moe_matmul",
+        features=features,
+        admits=("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -219,8 +225,8 @@ def _pipelines_steps(config: Config, workload: Workload, device: Device) -> bool
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_SUMS} sums"),
-    Constraint("busy", _keeps_threads_busy, f"threads would hold fewer than {_LEAST_SUMS} sums"),
-    Constraint("slots", _has_slots, "blocks would be padding for the most part"),
-    Constraint("group", _groups_blocks, "the order of the tiles would not differ"),
-    Constraint("pipeline", _pipelines_steps, "a tile has too few steps to load so far ahead"),
+    Preference("busy", _keeps_threads_busy, f"threads would hold fewer than {_LEAST_SUMS} sums"),
+    Preference("slots", _has_slots, "blocks would be padding for the most part"),
+    Preference("group", _groups_blocks, "the order of the tiles would not differ"),
+    Preference("pipeline", _pipelines_steps, "a tile has too few steps to load so far ahead"),
 )

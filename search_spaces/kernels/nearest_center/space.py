@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import tolerance_of
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import fits_shared, integer, programs_at_once
@@ -61,7 +61,13 @@ def nearest_space(workload: Workload) -> SearchSpace:
     splits = min(_MOST_SPLITS, next_power_of_two(centers // _LEAST_CENTERS))
     if splits > 1 and rows <= _FEW_ROWS:
         parameters.append(PowerOfTwo("splits", 1, splits))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="nearest_center", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="nearest_center",
+        features=features,
+        admits=("BLOCK_M", "BLOCK_N", "BLOCK_K", "splits"),
+    )
 
 
 def default_nearest(workload: Workload, device: Device) -> Config:
@@ -131,9 +137,9 @@ def _distance_is_precise(config: Config, workload: Workload, device: Device) -> 
 CONSTRAINTS = (
     *TILE_CONSTRAINTS,
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
-    Constraint("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
-    Constraint("splits", _splits_have_centers, "some splits would have no center"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
+    Preference("splits", _splits_have_centers, "some splits would have no center"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
     Constraint(
         "distance", _distance_is_precise, "a distance from TF32 products is outside the tolerance"
     ),

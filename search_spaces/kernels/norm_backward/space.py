@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
@@ -49,7 +49,12 @@ def backward_space(workload: Workload, kernel: str) -> SearchSpace:
         PowerOfTwo("BLOCK_R", 1, min(_MOST_ROWS, rows), when=two),
         PowerOfTwo("BLOCK_C", _LEAST_COLS, widest, when=two),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel=kernel,
+        admits=("programs", "rows_per_step", "BLOCK_R", "BLOCK_C"),
+    )
 
 
 def default_point(workload: Workload) -> Config:
@@ -121,7 +126,7 @@ CONSTRAINTS = (
     Constraint("tile", _few_threads, f"a tile is for at most {_MOST_THREADS} threads"),
     keeps_threads_busy(_tile, _LEAST_OF_TILE),
     Constraint("in_flight", _fits_in_flight, "tiles in flight do not fit into shared memory"),
-    Constraint("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
-    Constraint("rows", _programs_have_rows, "some programs would have no rows"),
-    Constraint("enough", _needs_programs, "there are enough programs with fewer"),
+    Preference("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
+    Preference("rows", _programs_have_rows, "some programs would have no rows"),
+    Preference("enough", _needs_programs, "there are enough programs with fewer"),
 )

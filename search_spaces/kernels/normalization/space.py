@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.kernels.limits import integer
 from search_spaces.kernels.rows import ROW_CONSTRAINTS, stage_parameters, step_parameters
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
@@ -32,7 +32,9 @@ def norm_space(workload: Workload, kernel: str) -> SearchSpace:
         Integer("block_stages", 1, 3, when=two),
         Boolean("stream"),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel=kernel, admits=("rows_per_step", "steps", "stages", "BLOCK")
+    )
 
 
 def default_point(workload: Workload) -> Config:
@@ -58,6 +60,6 @@ def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> boo
 
 CONSTRAINTS = (
     *ROW_CONSTRAINTS,
-    Constraint("streaming", _needs_streaming, "a row of one block need not be read twice"),
-    Constraint("pipeline", _pipelines_blocks, "a row has too few blocks to load so far ahead"),
+    Preference("streaming", _needs_streaming, "a row of one block need not be read twice"),
+    Preference("pipeline", _pipelines_blocks, "a row has too few blocks to load so far ahead"),
 )

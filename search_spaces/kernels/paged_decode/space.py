@@ -6,7 +6,7 @@ from math import log2
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import (
@@ -41,7 +41,13 @@ def decode_space(workload: Workload) -> SearchSpace:
         PowerOfTwo("num_warps", 1, 8),
         Integer("stages", 1, 4),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="paged_decode", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="paged_decode",
+        features=features,
+        admits=("BLOCK_N", "splits", "heads"),
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -136,8 +142,8 @@ def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> boo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "keys and values do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold too many keys and values"),
-    Constraint("busy", _keeps_threads_busy, "threads would load less than a word of 16 bytes"),
-    Constraint("splits", _splits_have_blocks, "some splits would have no block"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
-    Constraint("pipeline", _pipelines_blocks, "a split has too few blocks to load so far ahead"),
+    Preference("busy", _keeps_threads_busy, "threads would load less than a word of 16 bytes"),
+    Preference("splits", _splits_have_blocks, "some splits would have no block"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("pipeline", _pipelines_blocks, "a split has too few blocks to load so far ahead"),
 )

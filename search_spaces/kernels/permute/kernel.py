@@ -113,7 +113,8 @@ class Permute(Kernel):
             Choice("tiles", ("row", "column")),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        admits = ("BLOCK_R", "BLOCK_C")
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=admits)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Tiles of 4,096 elements by 4 warps: 64 x 64, or what the narrower side leaves."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
@@ -88,7 +88,9 @@ def adaptive_space(workload: Workload, kernel: str) -> SearchSpace:
         PowerOfTwo("num_warps", 1, 8),
         PowerOfTwo("splits", 1, min(_MOST_SPLITS, places)),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel=kernel, admits=("BLOCK_P", "BLOCK_R", "BLOCK_C", "splits")
+    )
 
 
 def default_point(bound: BoundSpace) -> Config:
@@ -158,6 +160,6 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("splits", _splits_have_blocks, "some splits would have no block"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("splits", _splits_have_blocks, "some splits would have no block"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
 )

@@ -105,7 +105,7 @@ class Pooling(Kernel):
             PowerOfTwo("BLOCK_C", min(16, most_c) if last else 1, most_c),
             PowerOfTwo("num_warps", 1, 8),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_P", "BLOCK_C"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """512 results by 4 warps: neighbours in memory first."""

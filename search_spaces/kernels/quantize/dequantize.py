@@ -94,7 +94,7 @@ class Dequantize(Kernel):
             longest = max(_SHORTEST, min(_LONGEST, next_power_of_two(workload.size("cols"))))
             parameters.append(PowerOfTwo("LENGTH", _SHORTEST, longest))
         parameters += convert_parameter(workload, "codes")
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("PIECES", "LENGTH"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """2,048 elements by four warps; fewer where there are fewer."""

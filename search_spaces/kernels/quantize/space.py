@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
@@ -102,7 +102,12 @@ def magnitude_space(
             parameters += [PowerOfTwo("steps", 1, _MOST_STEPS), Boolean("reversed")]
     else:
         parameters += _group_parameters(workload)
-    return SearchSpace([*parameters, *more], CONSTRAINTS, kernel=kernel)
+    return SearchSpace(
+        [*parameters, *more],
+        CONSTRAINTS,
+        kernel=kernel,
+        admits=("BLOCK", "parts", "stages", "steps", "reversed", "GROUPS", "stream"),
+    )
 
 
 def _group_parameters(workload: Workload) -> list[Parameter]:
@@ -216,8 +221,8 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_held, _MOST_HELD),
     keeps_threads_busy(_held, _LEAST_HELD),
-    Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
-    Constraint("parts", _parts_have_blocks, "some parts would have no block"),
+    Preference("fill", _fills_device, "programs would be fewer than multiprocessors"),
+    Preference("parts", _parts_have_blocks, "some parts would have no block"),
     pipelines_blocks(_loops),
     *CONVERSIONS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import tolerance_of
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.limits import fits_shared, integer, programs_at_once
@@ -36,7 +36,13 @@ def rbf_space(workload: Workload) -> SearchSpace:
     deepest = 64 if workload["dtype"] == "float32" else 128
     parameters = tile_parameters(workload, rows, cols, deepest=deepest)
     parameters += [Integer("num_stages", 1, 4), Choice("GROUP_M", (1, 8)), Boolean("stream")]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="rbf_kernel", features=features)
+    return SearchSpace(
+        parameters,
+        CONSTRAINTS,
+        kernel="rbf_kernel",
+        features=features,
+        admits=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+    )
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
@@ -85,7 +91,7 @@ def _is_precise(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     *TILE_CONSTRAINTS,
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
-    Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
-    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Preference("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
+    Preference("group", _groups_rows, "all tiles run at once, so their order does not matter"),
     Constraint("precise", _is_precise, "TF32 products are outside the tolerance"),
 )

@@ -12,7 +12,7 @@ import triton
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -126,7 +126,13 @@ class RecurrentCell(Kernel):
         ]
         if single:
             parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, features=features)
+        return SearchSpace(
+            parameters,
+            CONSTRAINTS,
+            kernel=self.name,
+            features=features,
+            admits=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+        )
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return _default_point(self.space(workload).bind(workload, device))
@@ -263,6 +269,6 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold too many sums"),
-    Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
+    Preference("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
     TENSOR_FLOATS,
 )

@@ -14,7 +14,7 @@ import triton
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
@@ -152,7 +152,7 @@ class RecurrentSequence(Kernel):
         ]
         if workload["dtype"] == "float32":
             parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_B",))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return _default_point(self.space(workload).bind(workload, device))
@@ -319,6 +319,6 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     Constraint("registers", _fits_registers, "a thread would hold too many sums and states"),
     Constraint("shared", _fits_shared, "weights or tiles do not fit into shared memory"),
-    Constraint("terms", _has_terms, "half of BLOCK_K would be empty"),
+    Preference("terms", _has_terms, "half of BLOCK_K would be empty"),
     TENSOR_FLOATS,
 )

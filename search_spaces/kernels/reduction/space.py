@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     fits_registers,
@@ -50,7 +50,9 @@ def reduction_space(workload: Workload) -> SearchSpace:
         PowerOfTwo("num_warps", 1, 16),
         PowerOfTwo("stages", 1, 4),
     ]
-    return SearchSpace(parameters, CONSTRAINTS, kernel="reduction")
+    return SearchSpace(
+        parameters, CONSTRAINTS, kernel="reduction", admits=("BLOCK_KEEP", "BLOCK_RED", "splits")
+    )
 
 
 def default_point(workload: Workload, device: Device) -> Config:
@@ -96,7 +98,7 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("splits", _splits_have_blocks, "some splits would have no block"),
-    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Preference("splits", _splits_have_blocks, "some splits would have no block"),
+    Preference("enough", _needs_splits, "there are enough programs with fewer splits"),
     pipelines_blocks(_blocks),
 )

@@ -90,7 +90,7 @@ class Rotary(Kernel):
             PowerOfTwo("BLOCK_H", 1, min(64, next_power_of_two(heads))),
             PowerOfTwo("num_warps", 1, 16),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_T", "BLOCK_H"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """One token and all its heads, as far as four warps hold them."""

@@ -19,7 +19,9 @@ def softmax_space(workload: Workload) -> SearchSpace:
         Boolean("stream"),
         *stage_parameters(workload, longest=_LONGEST, deepest=4),
     ]
-    return SearchSpace(parameters, ROW_CONSTRAINTS, kernel="softmax")
+    return SearchSpace(
+        parameters, ROW_CONSTRAINTS, kernel="softmax", admits=("rows_per_step", "steps", "stages")
+    )
 
 
 def default_point(workload: Workload, device: Device) -> Config:

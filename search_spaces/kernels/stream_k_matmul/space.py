@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import fits_shared, integer, programs_at_once, threads
 from search_spaces.kernels.matmul.space import matmul_space
@@ -48,9 +48,9 @@ def stream_k_space(workload: Workload) -> SearchSpace:
     """
     slender = min(workload.size("M"), workload.size("N")) <= _SLENDER
     deepest = _DEEPEST_SLENDER if slender else _DEEPEST
-    from_matmul = matmul_space(workload).parameters
+    space = matmul_space(workload)
     found = narrowed(
-        from_matmul, depth=workload.size("K"), deepest=deepest, most_stages=_MOST_STAGES
+        space.parameters, depth=workload.size("K"), deepest=deepest, most_stages=_MOST_STAGES
     )
     for name in ("persistent", "SPLIT_K"):
         found.pop(name, None)
@@ -60,7 +60,11 @@ def stream_k_space(workload: Workload) -> SearchSpace:
         found["num_warps"] = replace(warps, low=4)
     own = (PowerOfTwo("resident", 1, 2), Integer("waves", 0, 1))
     return SearchSpace(
-        [*found.values(), *own], CONSTRAINTS, kernel="stream_k_matmul", features=_FEATURES
+        [*found.values(), *own],
+        CONSTRAINTS,
+        kernel="stream_k_matmul",
+        features=_FEATURES,
+        admits=space.admits,
     )
 
 
@@ -111,6 +115,6 @@ def _shares_waves(config: Config, workload: Workload, device: Device) -> bool:
 CONSTRAINTS = (
     *product_constraints(product_of),
     Constraint("resident", _programs_fit, "a multiprocessor does not hold that many programs"),
-    Constraint("waves", _shares_waves, "tiles fill no wave, or fill all waves"),
+    Preference("waves", _shares_waves, "tiles fill no wave, or fill all waves"),
 )
 _FEATURES = product_features(product_of)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
+from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
@@ -117,7 +117,7 @@ class TopkRouting(Kernel):
             PowerOfTwo("steps", 1, _MOST_STEPS),
             Choice("method", ("argmax", "packed", "sort")),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_T",))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Rows of 512 logits together by one warp, each maximum with its place."""
@@ -198,5 +198,5 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_tile, _MOST_HELD),
     keeps_threads_busy(_tile, _LEAST_HELD),
-    Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
+    Preference("fill", _fills_device, "programs would be fewer than multiprocessors"),
 )

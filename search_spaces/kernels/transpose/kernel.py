@@ -75,7 +75,7 @@ class Transpose(Kernel):
             Choice("order", ("row", "column")),
             Boolean("stream"),
         ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, admits=("BLOCK_R", "BLOCK_C"))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Tiles of 64 x 64 by 4 warps, fewer where the matrix is narrower."""
