@@ -72,10 +72,10 @@ def valid_sizes(
         return {}
     spans = {}
     for name in dims:
-        span = _span(partial(_alone, valid, name), workload.size(name))
+        span = _find_span(partial(_alone, valid, name), workload.size(name))
         if span.low < span.high:
             spans[name] = span
-    return _hold_together(valid, workload, spans)
+    return _fit_together(valid, workload, spans)
 
 
 def _alone(valid: Valid, name: str, size: int) -> bool:
@@ -86,29 +86,29 @@ def _is_size(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _span(valid: Callable[[int], bool], center: int) -> Span:
+def _find_span(valid: Callable[[int], bool], center: int) -> Span:
     """The valid sizes around one, of steps 1 and 2."""
     multiple = 1
     while multiple <= _MULTIPLE and center % multiple == 0:
         beside = (center - multiple, center + multiple)
         if any(1 <= size <= MAX_SIZE and valid(size) for size in beside):
-            low = _bound(valid, center, multiple, -1)
-            return Span(low, _bound(valid, center, multiple, 1), multiple)
+            low = _find_bound(valid, center, multiple, -1)
+            return Span(low, _find_bound(valid, center, multiple, 1), multiple)
         multiple *= 2
     return Span(center, center)
 
 
-def _bound(valid: Callable[[int], bool], center: int, multiple: int, sign: int) -> int:
+def _find_bound(valid: Callable[[int], bool], center: int, multiple: int, sign: int) -> int:
     """The last valid size from the center, downwards or upwards."""
     last = center // multiple
-    for count in _probes(last, MAX_SIZE // multiple, sign):
+    for count in _list_probes(last, MAX_SIZE // multiple, sign):
         if not valid(count * multiple):
             return _bisect(valid, last, count, multiple) * multiple
         last = count
     return last * multiple
 
 
-def _probes(start: int, most: int, sign: int) -> Iterator[int]:
+def _list_probes(start: int, most: int, sign: int) -> Iterator[int]:
     """Counts from the start to 1 or to the most, nearest first: small steps, then octaves."""
     counts = {start + sign * step for step in range(1, 5)}
     size = float(start)
@@ -128,10 +128,10 @@ def _bisect(valid: Callable[[int], bool], good: int, bad: int, multiple: int) ->
 
 
 # -- all dims at once ------------------------------------------------------------------------------
-def _hold_together(valid: Valid, workload: Workload, spans: dict[str, Span]) -> dict[str, Span]:
+def _fit_together(valid: Valid, workload: Workload, spans: dict[str, Span]) -> dict[str, Span]:
     """The spans, smaller where not all of their sizes are valid together: step 3."""
     while len(spans) > 1:
-        wrong = next((sizes for sizes in _samples(spans) if not valid(sizes)), None)
+        wrong = next((sizes for sizes in _list_samples(spans) if not valid(sizes)), None)
         if wrong is None:
             break
         smaller = {
@@ -141,7 +141,7 @@ def _hold_together(valid: Valid, workload: Workload, spans: dict[str, Span]) -> 
     return spans
 
 
-def _samples(spans: Mapping[str, Span]) -> Iterator[dict[str, int]]:
+def _list_samples(spans: Mapping[str, Span]) -> Iterator[dict[str, int]]:
     """The corners of the spans, and sizes between."""
     for ends in itertools.product(*((span.low, span.high) for span in spans.values())):
         yield dict(zip(spans, ends, strict=True))
