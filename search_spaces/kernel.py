@@ -41,6 +41,7 @@ CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload
 #: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
     {"workloads", "check_workload", "dims", "space", "default_config", "cost", "flops", "spec"}
+    | {"declares"}
     | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
 )
 
@@ -194,6 +195,10 @@ class Kernel(ABC):
     @abstractmethod
     def space(self, workload: Workload) -> SearchSpace:
         """Parameters and constraints; `space.bind(workload, device)` makes it searchable."""
+
+    def declares(self, config: Config) -> bool:
+        """Whether `space` says for every workload if a config is right there; else only runs do."""
+        return True
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """The config that users run without tuning; a point of the space.

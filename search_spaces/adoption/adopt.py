@@ -206,6 +206,12 @@ class AdoptedKernel(Kernel):
             constraints.append(Constraint("pruning", check, reason))
         return SearchSpace(parts.parameters(), constraints, kernel=self.name)
 
+    def declares(self, config: Config) -> bool:
+        """A library's own configs are right wherever its pruning keeps them, other combinations
+        where they were run."""
+        own = ({name: item.get(name) for name in config} for item in self._parts.configs)
+        return not self._given.widen or config_key(config) in map(config_key, own)
+
     def _arguments_on_meta(self, workload: Workload) -> dict[str, Any]:
         """The kernel's arguments without contents, for a pruner; they do not depend on a config
         where Triton prunes, so those of the first one are taken."""

@@ -118,7 +118,7 @@ def test_a_flipped_winner_is_tuned_again_and_the_table_written(tuner, folder, sp
     again = tuner("upgrade-check", "tables", "-f", "json")
     (row,) = rows_of(again)
     assert (again.code, row["result"], row["measured"]) == (0, "same", 0)
-    assert row["built"] >= 3
+    assert row["built"] >= 2  # the winner and the default; a search may confirm no more
     assert row["search_trials"] > row["built"]
     assert "100% saved" in again.err
 

@@ -68,6 +68,44 @@ def test_an_infeasible_config_is_a_finding_only_when_it_is_named(tuner, folder):
     assert tuner("verify", RECORDED, *arguments).code == 0
 
 
+#: Doubles the first BLOCK elements; a search tries the block that holds the row.
+HOLDING = """
+import torch
+from tuner import Choice, Constraint, Dims, Kernel, SearchSpace, Workload
+
+class Holding(Kernel):
+    name, kinds, dims, small = "holding", ("cpu",), Dims(n=int), {"n": 37}
+    def workloads(self): return [Workload.of(n=64), Workload.of(n=4096)]
+    def inputs(self, workload): return {"x": workload.spec("n", dtype="float32")}
+    def eager(self, workload): return lambda x: x * 2
+    def space(self, workload):
+        blocks = Choice("BLOCK", (64 if workload.size("n") <= 64 else 4096,))
+        return SearchSpace([blocks], CONSTRAINTS, kernel="holding", admits=["BLOCK"])
+    def cpu_callable(self, workload, config):
+        def double(inputs):
+            out, block = torch.zeros_like(inputs["x"]), config["BLOCK"]
+            out[:block] = 2 * inputs["x"][:block]
+            return {"out": out}
+        return double
+
+def holds(config, workload, device): return config["BLOCK"] >= workload.size("n")
+"""
+
+
+@pytest.mark.parametrize("truthful", [True, False])
+def test_a_config_said_to_be_valid_at_another_size_is_run_there(tuner, folder, truthful):
+    rule = '[Constraint("hold", holds, "a row needs a block")]' if truthful else "[]"
+    (folder / "k.py").write_text(f"{HOLDING}\nCONSTRAINTS = {rule}\n")
+    found = {}
+    for n in (64, 4096):
+        options = ("--sample", 1, "--workload", f"n={n}", "-f", "json")
+        result = tuner("verify", "k.py:Holding", *options)
+        found[n] = {row["variant"]: row["status"] for row in json.loads(result.out)}
+        assert result.code == (n == 4096 and not truthful)
+    assert found[64] == {None: "correct", "of n=4096": "correct"}
+    assert found[4096] == {None: "correct"} | ({} if truthful else {"of n=64": "correctness"})
+
+
 def test_a_triton_kernel_without_its_gpu(tuner, folder):
     result = tuner(
         "verify", "softmax", "--target", "cuda:75", "--sample", 2, "--workload",
@@ -75,7 +113,8 @@ def test_a_triton_kernel_without_its_gpu(tuner, folder):
     )  # fmt: skip
     assert result.code == 0, result.err
     rows = json.loads(result.out)
-    assert len(rows) == 2
+    assert [row["variant"] for row in rows].count(None) == 2
+    assert any((row["variant"] or "").startswith("of rows=") for row in rows)
     assert all(row["target"] == "cuda:75" for row in rows)
     for row in rows:
         assert row["status"] in ("correct", "constraints")

@@ -20,6 +20,8 @@ from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
+from tuner.runtime import Span
+from tuner.tables.valid_sizes import valid_sizes
 
 FILE = str(Path(spaces_adopted.__file__).resolve())
 
@@ -47,6 +49,15 @@ def test_widening_gives_the_cross_product_that_pruning_keeps():
     assert kernel.space_hash(kernel.workloads()[0]) != spaces_adopted.adopted.space_hash(
         kernel.workloads()[0]
     )
+
+
+@pytest.mark.parametrize("widen", [False, True])
+def test_own_configs_are_valid_wherever_the_pruner_keeps_them(widen):
+    """And other combinations of their values where they were run."""
+    kernel, key = spaces_adopted.scale_add(widen=widen), {"n": 4096, "dtype": "float32"}
+    own = {"BLOCK": 1024, "UNROLL": None, "num_warps": 8, "num_stages": 2}
+    assert valid_sizes(kernel, H200, key, own) == {"n": Span(257, 2**31 - 1)}
+    assert valid_sizes(kernel, H200, key, {**own, "UNROLL": 2}) == {}
 
 
 def test_adopted_kernels_compute_what_they_promise():

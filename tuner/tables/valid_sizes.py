@@ -49,11 +49,11 @@ def rule_of(entries: Iterable[Entry]) -> Rule:
 def valid_sizes(
     kernel: Kernel | None, device: Device, key: Mapping[str, Value], config: Config
 ) -> dict[str, Span]:
-    """The spans of an entry, by dim; none where the kernel's declaration is not available.
+    """The spans of an entry, by dim; none where no declaration speaks of the config.
 
     key, config: the entry's. A dim that has a single valid size has no span.
     """
-    if kernel is None:
+    if kernel is None or not kernel.declares(config):
         return {}
     workload = Workload.from_mapping(key)
     dims = [name for name in key if _is_size(workload.get(name))]
