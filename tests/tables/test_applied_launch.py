@@ -72,6 +72,31 @@ def test_a_miss_is_the_librarys_own_launch(applied_library, name):
     assert seen[0] == seen[1]
 
 
+def test_a_miss_tunes_nothing_where_it_must_not(applied_library, name, monkeypatch, caplog):
+    """The first config of the library's autotuner is launched, or what the caller says."""
+    monkeypatch.setenv("TUNER_MISS", "default")
+    module = applied_library.load(MODULE + OURS if name == "ours" else MODULE)
+    own = getattr(applied_library.kernel(name), "configs", None)
+    with tuner.applied(applied_library.table(name, (key(7), CONFIG))) as application:
+        blocks = [applied_library.launch(name, n) for n in (100, 200, 100)]
+        assert (application.kernels[0].hits, application.kernels[0].misses) == (0, 3)
+        assert applied_library.launch(name, 7) == 32
+    assert module.BENCHED == []
+    assert len(set(blocks)) == 1
+    if own:
+        assert blocks[0] == own[0].kwargs["BLOCK"]
+        assert "launching the default config" in caplog.text
+
+
+def test_a_config_that_fails_gives_way_to_the_default_config(applied_library, monkeypatch):
+    monkeypatch.setenv("TUNER_MISS", "default")
+    module = applied_library.load()
+    with tuner.applied(applied_library.table("tuned", (key(), {"BLOCK": 100}))) as application:
+        assert applied_library.launch("tuned") == applied_library.launch("tuned") == 64
+        assert (application.kernels[0].hits, application.kernels[0].misses) == (0, 2)
+    assert module.BENCHED == []
+
+
 def test_a_kernel_without_tables_keeps_its_class_and_attributes(applied_library, name):
     kernel = applied_library.kernel(name)
     plain, attributes = type(kernel), set(vars(kernel))

@@ -346,10 +346,21 @@ def test_the_command_applies_tables_in_every_python_process(applied_library):
     assert line.split() == [f"{NAME}:tuned", "applied", "1", "0"]
 
 
+def test_a_program_may_be_kept_from_tuning(applied_library):
+    applied_library.table("tuned", (key(7), CONFIG))
+    code = f"{LAUNCH}print(len(library.BENCHED))"
+    written(applied_library.folder / "launch.py", code)
+    found = [command(applied_library.folder, *more, "--", "launch.py") for more in
+             ([], ["--miss", "default"], ["--miss", "tune"])]  # fmt: skip
+    assert [done.stdout.split() for done in found] == [["64", "2"], ["64", "0"], ["64", "2"]]
+    assert "launching the default config" in found[1].stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["--", "start.py"], "tables: there is no such table or folder"),
+        (["-t", ".", "--miss", "never", "--", "start.py"], "--miss is 'never'"),
         (["-t", ".", "--", "no_such_program"], "no_such_program: there is no such program"),
     ],
 )

@@ -42,6 +42,55 @@ def test_a_miss_tunes_as_triton_does_and_warns_once(library, caplog):
     assert library.launch(100) == [128]
 
 
+FAR = (key(64), {"BLOCK": 32, "num_warps": 1})
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_a_miss_launches_the_default_config_where_it_must_not_tune(
+    library, caplog, how, monkeypatch
+):
+    """The table's default, else the first config that the library's pruning keeps."""
+    if how == "environment":
+        monkeypatch.setenv("TUNER_MISS", "default")
+    options = 'miss="default",' if how == "argument" else ""
+    kernel = library.load(options + ' prune_configs_by={"early_config_prune": prune},')
+    library.table(FAR)
+    assert library.launch(1000) == library.launch(1000) == [64]
+    library.table(FAR, default={"BLOCK": 16, "num_warps": 1})
+    runtime.clear()
+    kernel._plans.clear()
+    kernel._ready.clear()
+    assert library.launch(1000) == [16]
+    x = torch.zeros(1000)
+    assert kernel.hit(x, x, 1000, FACTOR=3).how == "default"
+    assert library.launch(64) == [32]
+    assert library.module.BENCHED == []
+    assert caplog.text.count("launching the default config") == 2
+
+
+@pytest.mark.parametrize("state", ["no table", "a table that is no JSON", "a config that fails"])
+def test_nothing_is_tuned_whatever_is_wrong_with_the_table(library, state):
+    library.load('miss="default",')
+    if state == "a table that is no JSON":
+        library.table(FAR).write_text("{")
+    elif state == "a config that fails":
+        library.table((key(100), {"BLOCK": 100, "num_warps": 1}))
+    for _ in range(2):
+        assert library.launch(100)[-1:] == [64]
+    assert library.module.BENCHED == []
+
+
+def test_another_word_for_a_miss_is_refused(library, caplog, monkeypatch):
+    with pytest.raises(ValueError, match='miss is \'tunes\'; write "tune" or "default"'):
+        library.load('miss="tunes",')
+    monkeypatch.setenv("TUNER_MISS", "never")
+    library.load()
+    library.launch(1000)
+    library.launch(1001)
+    assert len(library.module.BENCHED) == 4
+    assert caplog.text.count("TUNER_MISS is never, not tune or default; misses tune") == 1
+
+
 def test_cold_misses_in_two_threads_tune_one_after_the_other(library):
     library.load()
     bench, launched = library.module.bench, []

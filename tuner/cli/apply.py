@@ -31,6 +31,14 @@ def apply(
             show_default=False,
         ),
     ] = None,
+    miss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tune|default",
+            help="What a launch without an entry does: the library's own tuning, or its default.",
+            show_default=False,
+        ),
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report", help="At its end, each process lists kernels and launches.")
     ] = False,
@@ -40,6 +48,8 @@ def apply(
     Nothing in the libraries is changed. Every Python process that the program starts applies the
     tables too. The exit code is the program's.
     """
+    if miss not in (None, "tune", "default"):
+        raise TunerError(f"--miss is {miss!r}", "write tune or default")
     paths = tables or [Path("tables")]
     for path in paths:
         if not path.exists():
@@ -55,6 +65,7 @@ def apply(
         "TUNER_APPLY": os.pathsep.join(f"{path.resolve()}" for path in paths),
         "PYTHONPATH": os.pathsep.join(listed),
         **({"TUNER_APPLY_REPORT": "1"} if report else {}),
+        **({"TUNER_MISS": miss} if miss else {}),
     }
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,6 +14,7 @@ from ._applied_plan import AppliedPlan
 from ._applied_tables import AppliedTables
 from ._decorators import Decorated
 from ._lookup import MAX_CACHED
+from ._plan import choose_miss
 from ._table import Table
 from ._warn import warn_once
 
@@ -62,8 +63,14 @@ class AppliedKernel:
         if plan is None:
             self.misses += 1
             return self._own(grid)(*args, **kwargs)
-        self.hits += 1
+        self._count(plan)
         return plan.launch(self.parts, args, kwargs, grid)
+
+    def _count(self, plan: AppliedPlan | None) -> None:
+        if plan is None or plan.hit.how == "default":
+            self.misses += 1
+        else:
+            self.hits += 1
 
     def first_launch(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
         """Launch arguments for the first time, or of another form than the latest."""
@@ -80,8 +87,9 @@ class AppliedKernel:
             return self._own(grid)(*args, **kwargs)
         if len(current.ready) >= MAX_CACHED:
             current.ready.clear()
-        result, works = self._try(plan, is_known, args, kwargs, grid)
-        current.ready[memo] = plan if works else None
+        result, plan = self._try(plan, is_known, args, kwargs, grid)
+        self._count(plan)
+        current.ready[memo] = plan
         return result
 
     def _try(
@@ -91,28 +99,27 @@ class AppliedKernel:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         grid: Any,
-    ) -> tuple[Any, bool]:
-        """Launch with a plan, else as the library does; the result, and whether the plan works."""
-        if plan is not None:
-            try:
-                result = plan.launch(self.parts, args, kwargs, grid)
-            except Exception as error:
-                if is_known:
-                    raise
-                # If this raises too, the fault is in the arguments, and the table stays in use.
+    ) -> tuple[Any, AppliedPlan | None]:
+        """Launch with a plan, else as the library does; the result, and the plan that works."""
+        if plan is None:
+            return self._own(grid)(*args, **kwargs), None
+        try:
+            return plan.launch(self.parts, args, kwargs, grid), plan
+        except Exception as error:
+            if is_known or plan.hit.how == "default":
+                raise
+            # If the next launch raises too, the fault is in the arguments: the table stays in use.
+            other = self.current.plan_default(args, kwargs, grid)
+            if other is None:
                 result = self._own(grid)(*args, **kwargs)
-                text = f"{plan.text} fails to launch ({error!r})"
-                self._say(("refused", plan.hit.table), text)
             else:
-                self.hits += 1
-                return result, True
-        else:
-            result = self._own(grid)(*args, **kwargs)
-        self.misses += 1
-        return result, False
+                result = other.launch(self.parts, args, kwargs, grid)
+            self._say(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
+            return result, other
 
     def _say(self, condition: Any, text: str) -> None:
-        outcome = "launching as the library does"
+        tunes = self.tuner is None or choose_miss() == "tune"
+        outcome = "launching as the library does" if tunes else "launching the default config"
         warn_once((_STATE, self.name, condition), f"kernel {self.name}: {text}; {outcome}")
 
 

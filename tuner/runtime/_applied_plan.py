@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from ._call_key import GRID
 from ._decorators import Decorated
 from ._entry import Hit
 from ._own_configs import OwnConfigs, bound_prune
-from ._plan import Plan, plan_for
+from ._plan import Plan, plan_default, plan_for
 from ._text import printable
 
 
@@ -27,7 +27,7 @@ class AppliedPlan:
     pre_hook: Callable[[Mapping[str, Any]], object] | None = None
     #: Positions of arguments that the config replaces.
     places: dict[int, Any] = field(default_factory=dict)
-    #: Whether the launch only merges the config into the keywords.
+    #: Whether the launch is a hit that only merges the config into the keywords.
     plain: bool = False
 
     @property
@@ -72,19 +72,47 @@ def applied_plan(
     keywords: those that are passed by keyword, and what outer heuristics compute.
     """
     if parts.tuner is not None:
-        prune = getattr(parts.tuner, "own_prune", getattr(parts.tuner, "early_config_prune", None))
-        own = OwnConfigs(parts.tuner.configs, bound_prune(prune, parts.names, args, keywords, grid))
-        passed = {**dict(zip(parts.names, args, strict=False)), **keywords}
+        own, passed = _own_configs(parts, args, keywords, grid)
         found, problem = plan_for(own, parts.names, hit, passed)
     else:
         found, problem = _without_tuner(parts, hit, named, grid)
-    if found is None:
-        return None, problem
+    return (None, problem) if found is None else (_make_applied(parts, found, args), "")
+
+
+def applied_default(
+    parts: Decorated,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    grid: Any,
+    configs: Sequence[Mapping[str, Any]],
+) -> AppliedPlan | None:
+    """The plan of a kernel's default config, for a miss that must not tune.
+
+    None for a kernel that has no autotuner: its caller chooses the config. configs: the default
+    configs of its tables. The rest is as for `applied_plan`.
+    """
+    if parts.tuner is None:
+        return None
+    own, passed = _own_configs(parts, args, keywords, grid)
+    found = plan_default(own, parts.names, passed, configs)
+    return None if found is None else _make_applied(parts, found, args)
+
+
+def _own_configs(
+    parts: Decorated, args: tuple[Any, ...], keywords: Mapping[str, Any], grid: Any
+) -> tuple[OwnConfigs, dict[str, Any]]:
+    """The configs of the library's autotuner, and what the launch passes by name."""
+    prune = getattr(parts.tuner, "own_prune", getattr(parts.tuner, "early_config_prune", None))
+    own = OwnConfigs(parts.tuner.configs, bound_prune(prune, parts.names, args, keywords, grid))
+    return own, {**dict(zip(parts.names, args, strict=False)), **keywords}
+
+
+def _make_applied(parts: Decorated, found: Plan, args: tuple[Any, ...]) -> AppliedPlan:
     config = dict(found.config)
     by_place = parts.names[: len(args)]
     places = {at: config.pop(name) for at, name in enumerate(by_place) if name in config}
-    plain = not (parts.outer or found.pre_hook or places)
-    return AppliedPlan(found.hit, config, found.best, found.pre_hook, places, plain), ""
+    plain = not (parts.outer or found.pre_hook or places or found.hit.how == "default")
+    return AppliedPlan(found.hit, config, found.best, found.pre_hook, places, plain)
 
 
 def _without_tuner(

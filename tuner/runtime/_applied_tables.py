@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ._applied_plan import AppliedPlan, applied_plan
+from ._applied_plan import AppliedPlan, applied_default, applied_plan
 from ._arguments import Arguments
 from ._call_key import call_key, describe, is_call_key, is_of_launch
 from ._decorators import Decorated
@@ -17,6 +17,7 @@ from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._memo import ABSENT, Memos
+from ._plan import choose_miss
 from ._source import accepted_hashes
 from ._table import Table, miss_text
 from ._table_files import is_for_device, staleness
@@ -75,11 +76,22 @@ class AppliedTables:
         if hit is None:
             if reason:
                 self._say("miss", reason)
-            return None
+            return self.plan_default(args, kwargs, grid)
         plan, problem = applied_plan(self._parts, hit, named, args, keywords, grid)
         if plan is None:
             self._say(("refused", hit.table), f"table {hit.table} {problem}")
+            return self.plan_default(args, kwargs, grid)
         return plan
+
+    def plan_default(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> AppliedPlan | None:
+        """The launch of a default config; None where the library's own launch is to be made."""
+        if choose_miss() == "tune":
+            return None
+        keywords = {**kwargs, **self._compute(args, kwargs)}
+        listed = [table.default for table in self._usable_tables() if table.default is not None]
+        return applied_default(self._parts, args, keywords, grid, listed)
 
     # -- lookups -------------------------------------------------------------------------------
     def _find(

@@ -15,7 +15,7 @@ from ._device import current_device
 from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
-from ._plan import Plan, plan_for
+from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
 from ._source import accepted_hashes, base_function, source_text
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._warn import warn_once
@@ -50,6 +50,7 @@ def autotune(
     table: PathLike | None = None,
     kernel: str | None = None,
     stale: Stale = "fallback",
+    miss: Miss | None = None,
     dims: Dims | None = None,
     key_map: KeyMap | None = None,
     **options: Any,
@@ -59,14 +60,17 @@ def autotune(
     configs, key, more and options are `triton.autotune`'s. table: a file, or a folder of tables; by
     default those in the environment variable TUNER_TABLES, then `tables/` in the folder of the
     kernel's module. kernel: its name in tables, by default the function's. stale: `use` admits a
-    table of another Triton or of other source code, `fallback` tunes instead.
+    table of another Triton or of other source code, `fallback` misses instead. miss: what a launch
+    without an entry does. `tune` is as `triton.autotune`; `default` launches the table's default
+    config, or the first one that the library's pruning keeps, and never tunes. By default what the
+    environment variable TUNER_MISS says, else `tune`.
 
     The workload has the dims of the table. A dim is the argument of its name, passed or default,
     whether `key` names it or not; `dtype` is the dtype of the first parameter that holds a tensor
     (`float16`). dims: for a dim that is not an argument, the name of its argument or a function of
     all arguments by name. key_map: a function of all arguments by name that returns the whole
-    workload. Functions are called at every launch. Raises ValueError for an invalid `stale` or
-    `dims`.
+    workload. Functions are called at every launch. Raises ValueError for an invalid `stale`, `miss`
+    or `dims`.
     """
     given = {**dict(zip(_OPTIONS, more, strict=False)), **options}
     if len(more) > len(_OPTIONS):
@@ -80,6 +84,7 @@ def autotune(
             table=table,
             kernel=kernel,
             stale=stale,
+            miss=miss,
             dims=dims,
             key_map=key_map,
             **given,
@@ -111,7 +116,7 @@ class Autotuned:
 
     A hit runs `fn` with the config of the table, as Triton does after tuning. `Config.pre_hook` is
     called; `reset_to_zero` and `restore_value` are not applied, since nothing is benchmarked. A
-    miss behaves like `triton.autotune` with the same arguments.
+    miss behaves like `triton.autotune` with the same arguments, unless `miss` is `default`.
 
     Every instance is also a `triton.runtime.autotuner.Autotuner`. `best_config` is the config of
     the latest launch, from a table or tuned. `cache`, `configs_timings` and `bench_time` describe
@@ -139,12 +144,14 @@ class Autotuned:
         table: PathLike | None = None,
         kernel: str | None = None,
         stale: Stale = "fallback",
+        miss: Miss | None = None,
         dims: Dims | None = None,
         key_map: KeyMap | None = None,
         **options: Any,
     ) -> None:
         if stale not in ("fallback", "use"):
             raise ValueError(f'stale is {stale!r}; write "fallback" or "use"')
+        choose_miss(miss)
         given = {name: value for name, value in options.items() if value is not None}
         needed = {"reset_to_zero": None, "restore_value": None}
         self._init(fn, fn.arg_names, configs, key, **{**needed, **given})
@@ -153,6 +160,7 @@ class Autotuned:
         self.base_fn = base_function(fn)
         self.kernel = kernel or self.base_fn.__name__
         self.stale = stale
+        self.miss = miss
         self.configs_timings: dict[Any, Any] = {}
         self.bench_time = 0.0
         self.__name__ = self.base_fn.__name__
@@ -190,9 +198,15 @@ class Autotuned:
         try:
             result = self._launch(plan, args, kwargs, grid, warmup)
         except Exception as error:
+            if plan.hit.how == "default":
+                raise
             # If this raises too, the fault is in the arguments, and the table stays in use.
-            result = self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
-            self._plans[memo] = None
+            other = self._plan_default(args, kwargs, grid)
+            if other is None:
+                result = self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
+            else:
+                result = self._launch(other, args, kwargs, grid, warmup)
+            self._plans[memo] = other
             self._warn(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
             return result
         self._mark_launched(memo, plan, warmup)
@@ -274,6 +288,27 @@ class Autotuned:
         return memo, plan
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Plan | None:
+        plan = self._plan_from_table(args, kwargs, grid)
+        return self._plan_default(args, kwargs, grid) if plan is None else plan
+
+    def _plan_default(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> Plan | None:
+        """The plan of a launch that misses and must not tune; None where it tunes."""
+        if choose_miss(self.miss) == "tune":
+            return None
+        table = self._find().table
+        listed = [] if table is None or table.default is None else [table.default]
+        named = self._name_passed(args, kwargs)
+        return plan_default(self._own_configs(args, kwargs, grid), self.arg_names, named, listed)
+
+    def _own_configs(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> OwnConfigs:
+        prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)
+        return OwnConfigs(self.configs, prune)
+
+    def _plan_from_table(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> Plan | None:
         found = self._find()
         if found.problem:
             self._warn("table", found.problem, found.table)
@@ -286,8 +321,7 @@ class Autotuned:
         if hit is None:
             self._warn("miss", reason)
             return None
-        prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)
-        own = OwnConfigs(self.configs, prune)
+        own = self._own_configs(args, kwargs, grid)
         plan, problem = plan_for(own, self.arg_names, hit, self._name_passed(args, kwargs))
         if plan is None:
             self._warn(("refused", hit.table), f"table {hit.table} {problem}")
@@ -302,7 +336,10 @@ class Autotuned:
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
     def _warn(self, condition: Any, text: str, using: Any = None) -> None:
-        outcome = f"using {using.path}" if using is not None else "tuning as triton.autotune does"
+        tunes = choose_miss(self.miss) == "tune"
+        outcome = "tuning as triton.autotune does" if tunes else "launching the default config"
+        if using is not None:
+            outcome = f"using {using.path}"
         warn_once((self._token, condition), f"kernel {self.kernel}: {text}; {outcome}")
 
     @property

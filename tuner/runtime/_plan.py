@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._text import printable
 from ._values import place_text
+from ._warn import warn_once
+
+#: What a launch without an entry does: tune as Triton does, or launch the default config.
+Miss: TypeAlias = Literal["tune", "default"]
+_MISSES = ("tune", "default")
+_VARIABLE = "TUNER_MISS"
 
 #: The module in the place of an object.
 _MODULE = re.compile(r"[\w.]+:(?=[^\W\d])")
@@ -51,6 +58,45 @@ class Plan:
     def after_launch(self) -> Plan:
         """The same plan after its first successful launch."""
         return replace(self, launched=True)
+
+
+def choose_miss(given: Miss | None = None) -> Miss:
+    """What a miss does: as given, else as the environment variable TUNER_MISS says, else `tune`.
+
+    Raises ValueError for another word that is given; one in the variable is said once.
+    """
+    if given is not None:
+        if given not in _MISSES:
+            raise ValueError(f'miss is {given!r}; write "tune" or "default"')
+        return given
+    word = os.environ.get(_VARIABLE, "tune")
+    if word not in _MISSES:
+        shown = printable(word, 40)
+        warn_once((_VARIABLE, word), f"{_VARIABLE} is {shown}, not tune or default; misses tune")
+        return "tune"
+    return "default" if word == "default" else "tune"
+
+
+def plan_default(
+    own: OwnConfigs,
+    arg_names: Sequence[str],
+    named: Mapping[str, Any],
+    configs: Sequence[Mapping[str, Any]],
+) -> Plan | None:
+    """The plan of the default config, for a miss that must not tune; None where there is none.
+
+    configs: the default configs of tables, which come before the first one that the library's
+    pruning keeps. own, arg_names, named: as for `plan_for`.
+    """
+    try:
+        kept = [item.all_kwargs() for item in own.kept[:1]]
+    except Exception:  # the library's pruning, which its own launch would call too
+        kept = []
+    for config in (*configs, *kept):
+        plan, _ = plan_for(own, arg_names, Hit(config, "default"), named)
+        if plan is not None:
+            return plan
+    return None
 
 
 def plan_for(
