@@ -13,14 +13,14 @@ from ._applied_plan import AppliedPlan, applied_default, applied_plan
 from ._arguments import Arguments
 from ._call_key import call_key, describe, is_call_key, is_of_launch
 from ._decorators import Decorated
-from ._device import current_device
+from ._device import current_device, takes_siblings
 from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._memo import ABSENT, Memos
 from ._plan import choose_miss
 from ._source import accepted_hashes
 from ._table import Table, miss_text
-from ._table_files import is_for_device, staleness
+from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
 from ._text import printable
 
 _OTHER_DEVICE = "is for"
@@ -157,6 +157,13 @@ class AppliedTables:
         judged = [(table, _misfit(table, device, sources)) for table in self.tables]
         self.unused = [(table, reason) for table, reason in judged if reason]
         usable = tuple(table for table, reason in judged if not reason)
+        others = [table for table, reason in self.unused if reason.startswith(_OTHER_DEVICE)]
+        others = [table for table in others if not staleness(table, sources)]
+        near = nearest_sibling(others, device) if takes_siblings() and not usable else None
+        if near is not None and device is not None:
+            self.unused = [(table, reason) for table, reason in self.unused if table is not near]
+            self._say(("sibling", near.path), f"{sibling_text(near, device)}, in {near.path}")
+            return (near,)
         # Folders hold tables of several devices; that is no fault where one of them fits.
         for table, reason in self.unused:
             if not usable or not reason.startswith(_OTHER_DEVICE):

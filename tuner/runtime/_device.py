@@ -9,14 +9,18 @@ from typing import Any
 
 from ._device_facts import DeviceFacts
 
+#: In place of a device's name: the present device and, where it has no table, its siblings.
+NEAREST = "nearest"
+
 
 def current_device(index: int | None = None) -> DeviceFacts | None:
     """The current device of torch; None when torch is not loaded or finds no device.
 
     The environment variable TUNER_DEVICE overrides it by name: for a card that uses the table of
-    another model, or for a test on a machine without the card.
+    another model, or for a test on a machine without the card. `nearest` is no name.
     """
-    if name := os.environ.get("TUNER_DEVICE"):
+    name = os.environ.get("TUNER_DEVICE")
+    if name and name != NEAREST:
         return DeviceFacts(name)
     torch = sys.modules.get("torch")
     if torch is None:
@@ -32,10 +36,16 @@ def current_device(index: int | None = None) -> DeviceFacts | None:
     return None
 
 
+def takes_siblings() -> bool:
+    """Whether this process uses the tables of sibling cards where it has none of its own card."""
+    return os.environ.get("TUNER_DEVICE") == NEAREST
+
+
 def several_models() -> bool:
     """Whether this process sees cards of different models, so that the device can change."""
     torch = sys.modules.get("torch")
-    if torch is None or os.environ.get("TUNER_DEVICE") or not torch.cuda.is_available():
+    named = os.environ.get("TUNER_DEVICE") not in (None, "", NEAREST)
+    if torch is None or named or not torch.cuda.is_available():
         return False
     return len({current_device(i) for i in range(torch.cuda.device_count())}) > 1
 

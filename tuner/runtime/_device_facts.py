@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 #: The device kind of replayed recordings. Their times were not measured on the device they name.
@@ -43,3 +44,14 @@ class DeviceFacts:
             gap = abs(self.memory_bytes - other.memory_bytes)
             return gap <= MEMORY_TOLERANCE * max(self.memory_bytes, other.memory_bytes)
         return True
+
+    def distance_to_sibling(self, other: DeviceFacts) -> float:
+        """How far a sibling is: |log2| of the ratio of multiprocessors; infinite for others.
+
+        Siblings have the same kind and target: every binary and every config of one runs on the
+        other. Memory, clocks and power limits may differ.
+        """
+        alike = (self.kind, self.target) == (other.kind, other.target) and self.target
+        if not alike or SIMULATED in (self.kind, other.kind) or not other.sm_count:
+            return math.inf
+        return abs(math.log2(self.sm_count / other.sm_count)) if self.sm_count else math.inf

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ._device import current_device, several_models
+from ._device import NEAREST, current_device, several_models
 from ._device_facts import DeviceFacts
 from ._entry import Hit, Value
 from ._table import find_in, miss_text
@@ -41,8 +41,9 @@ def lookup(
 
     tables: files and folders, searched in order; by default those in the environment variable
     TUNER_TABLES, then this package's own. device: facts or an exact name; by default the current
-    device. source: `kernel_hash` of the kernel, compared where given. stale: `use` admits a table
-    of another toolchain or of other source code. Never raises for the content of a file; each
+    device. `nearest`: the current one and, where it has no table, its nearest sibling. source:
+    `kernel_hash` of the kernel, compared where given. stale: `use` admits a table of another
+    toolchain or of other source code. Never raises for the content of a file; each
     reason for a miss is logged once. Results are cached until `clear()`.
     """
     try:
@@ -63,10 +64,12 @@ def _lookup(
     source: str,
     stale: Stale,
 ) -> Hit | None:
-    facts = DeviceFacts(device) if isinstance(device, str) else device or current_device()
+    siblings = True if device == NEAREST else None
+    given = None if device == NEAREST else device
+    facts = DeviceFacts(given) if isinstance(given, str) else given or current_device()
     paths = search_path(tables, [PACKAGED])
     sources = frozenset([source]) if source else frozenset()
-    found = find_table(kernel, paths, facts, sources, stale)
+    found = find_table(kernel, paths, facts, sources, stale, siblings)
     if found.problem:
         text = f"kernel {kernel}: {found.problem}; {_consequence(found)}"
         warn_once((kernel, found.problem), text)
@@ -78,7 +81,7 @@ def _lookup(
     if found.table and found.table.distinguishes_booleans:
         return hit
     # The current device may still change: torch may be loaded later, or another card selected.
-    is_final = device is not None or (facts is not None and not several_models())
+    is_final = given is not None or (facts is not None and not several_models())
     if is_final and (tables is None or isinstance(tables, str | os.PathLike | tuple)):
         if len(_hits) >= MAX_CACHED:
             _hits.clear()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ._cpu import cpu_device
-from ._device import version
+from ._device import takes_siblings, version
 from ._device_facts import DeviceFacts
 from ._names import file_stem, replace_unsafe
 from ._read import MAX_BYTES, TableError, read
@@ -65,15 +66,18 @@ def find_table(
     device: DeviceFacts | None,
     sources: frozenset[str],
     stale: Stale,
+    siblings: bool | None = None,
 ) -> FoundTable:
     """The first usable table of a kernel for a device. The result is cached.
 
-    sources: accepted digests of the kernel's code; empty for any code. stale: whether a table of
-    another toolchain or of other code is used.
+    siblings: whether the nearest usable table of a sibling card serves where there is no other; by
+    default as the environment variable TUNER_DEVICE says. sources: accepted digests of the kernel's
+    code; empty for any code. stale: whether a table of another toolchain or of other code is used.
     """
-    memo = (kernel, paths, device, sources, stale)
+    siblings = takes_siblings() if siblings is None else siblings
+    memo = (kernel, paths, device, sources, stale, siblings)
     if memo not in _found:
-        _found[memo] = _find(kernel, paths, device, sources, stale)
+        _found[memo] = _find(*memo)
     return _found[memo]
 
 
@@ -83,19 +87,26 @@ def _find(
     device: DeviceFacts | None,
     sources: frozenset[str],
     stale: Stale,
+    siblings: bool,
 ) -> FoundTable:
     problems: list[str] = []
     stale_tables: list[tuple[Table, str]] = []
+    others: list[Table] = []
     for table in _candidates(kernel, paths, problems):
-        if not is_for_device(table, device):
-            continue
         reason = staleness(table, sources)
+        if not is_for_device(table, device):
+            if not reason or stale == "use":
+                others.append(table)
+            continue
         if not reason:
             return FoundTable(table, "; ".join(problems[:2]))
         stale_tables.append((table, f"table {table.path} {reason}"))
     if stale_tables:
         table, reason = stale_tables[0]
         return FoundTable(table if stale == "use" else None, "; ".join([*problems[:1], reason]))
+    near = nearest_sibling(others, device) if siblings else None
+    if near is not None and device is not None:
+        return FoundTable(near, "; ".join([*problems[:1], sibling_text(near, device)]))
     where = os.pathsep.join(paths) or "an empty search path"
     name = device.name if device else "an unknown device (torch is not loaded, or finds none)"
     return FoundTable(None, "; ".join(problems[:2]) or f"no table for {name} in {where}")
@@ -157,6 +168,22 @@ def is_for_device(table: Table, device: DeviceFacts | None) -> bool:
     if table.device.kind == "cpu" and table.device.matches(cpu_device()):
         return True
     return device is not None and table.device.matches(device)
+
+
+def nearest_sibling(tables: Iterable[Table], device: DeviceFacts | None) -> Table | None:
+    """The table of the nearest sibling card; the first of equally near ones, None without any."""
+    if device is None:
+        return None
+    known = [(device.distance_to_sibling(table.device), table) for table in tables]
+    found = min(known, key=lambda pair: pair[0], default=None)
+    return None if found is None or math.isinf(found[0]) else found[1]
+
+
+def sibling_text(table: Table, device: DeviceFacts) -> str:
+    """What is said of a sibling's table that is used."""
+    here = f"{printable(device.name, 80)} ({device.sm_count} multiprocessors)"
+    made = f"{printable(table.device.name, 80)} ({table.device.sm_count})"
+    return f"no table for {here}; that of {made} is the nearest"
 
 
 def staleness(table: Table, sources: frozenset[str] = frozenset()) -> str:
