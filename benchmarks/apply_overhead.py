@@ -11,15 +11,14 @@ rounds, in microseconds per launch. Prints one JSON object to stdout. Takes abou
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 
 import torch
 import triton
 import triton.language as tl
+from matmul_tasks import facts
 
 import tuner
 from tuner import runtime
@@ -184,15 +183,7 @@ def main():
     result = {
         "what": "host time per launch, microseconds",
         "launches": "real, of empty kernels" if GPU else "run of the jitted function does nothing",
-        "device": torch.cuda.get_device_name() if GPU else "none",
-        "host": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "toolchain": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-        },
-        "date": datetime.now(UTC).date().isoformat(),
+        "toolchain": facts(),
         "forms": measure(options.rounds, options.launches),
     }
     print(json.dumps(result, indent=1))

@@ -20,7 +20,6 @@ import json
 import sys
 import time
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 from captured_cases import CASES, Case  # noqa: E402
 from interleaved import judged  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
 
 import tuner  # noqa: E402
 
@@ -202,16 +202,8 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    import triton
-
     result: dict[str, Any] = {
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": torch.cuda.get_device_name() if GPU else "none",
-        "toolchain": {
-            "python": sys.version.split()[0],
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-        },
+        "toolchain": facts(),
         "budget": options.budget,
         "kernels": {},
     }

@@ -9,17 +9,16 @@ microseconds per launch. Prints one JSON object to stdout. Needs a GPU and takes
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 import triton
 import triton.language as tl
+from matmul_tasks import facts
 
 from tuner import runtime
 
@@ -145,15 +144,7 @@ def main() -> None:
         sys.exit("needs a GPU: torch sees none")
     result = {
         "what": "host time per launch, microseconds",
-        "device": torch.cuda.get_device_name(),
-        "host": platform.processor() or platform.machine(),
-        "toolchain": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-            "cuda": torch.version.cuda,
-        },
-        "date": datetime.now(UTC).date().isoformat(),
+        "toolchain": facts(),
         **measure(options.rounds, options.launches),
     }
     print(json.dumps(result, indent=2))

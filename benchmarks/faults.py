@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 from faulty import FAULTS
@@ -55,7 +54,6 @@ def main() -> int:
     bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")
     document = {
         "script": "benchmarks/faults.py",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": result.device,
         "toolchain": facts(),
         "wall_s": round(wall_s, 1),

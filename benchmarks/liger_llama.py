@@ -18,7 +18,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
 
 import tuner  # noqa: E402
 
@@ -197,12 +197,8 @@ def main() -> None:
         for _ in range(1 if options.small else 3):
             recorded = model(tokens)
     print(calls, flush=True)
-    import triton
-
     result: dict[str, Any] = {
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": torch.cuda.get_device_name() if GPU else "none",
-        "toolchain": {"torch": torch.__version__, "triton": triton.__version__},
+        "toolchain": facts(),
         "sizes": {"layers": options.layers, "hidden, inner, vocabulary": sizes,
                   "tokens": list(tokens.shape)},
         "budget": options.budget,

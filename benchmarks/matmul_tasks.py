@@ -129,14 +129,16 @@ class Problem:
 
 
 def facts() -> dict:
-    """The environment of a run: device, UUID of its card, cores, versions."""
+    """The environment of a run: date, device, UUID of its card, cores, versions."""
     import platform
+    from datetime import UTC, datetime
 
     import torch
     import triton
 
     has_gpu = torch.cuda.is_available()
     return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": torch.cuda.get_device_name() if has_gpu else "none",
         "card": f"{torch.cuda.get_device_properties(0).uuid}" if has_gpu else "",
         "cores": len(os.sched_getaffinity(0)),

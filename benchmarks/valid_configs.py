@@ -1,24 +1,21 @@
 """Run configs at sizes where they are valid and a search would not try them; compare with float64.
 
-For every built-in GPU family, workloads are moved to other sizes, odd and prime ones among them,
-and get configs drawn from the spaces of the family's listed workloads. Those that `why_invalid`
-accepts and `why_not` refuses are launched, and compared with the reference by a loop of this
-script's own. On a GPU sizes are up to 4 times those of the listed workloads; without one they are
-those of the interpreter's check sizes. Prints one JSON object to stdout.
+Configs of each GPU family's listed workloads that `why_invalid` accepts and `why_not` refuses at
+another size, odd and prime ones among them, are launched there, and compared by a loop of this
+script's own. Sizes are up to 4 times those listed; without a GPU, those of the check sizes.
 
     TRITON_INTERPRET=1 python benchmarks/valid_configs.py > results/valid_configs.json
 """
 
 import argparse
 import json
-import platform
 import random
 import sys
 import time
-from datetime import UTC, datetime
 
 import torch
 import triton
+from matmul_tasks import facts
 
 from search_spaces.errors import TunerError
 from search_spaces.registry import BUILT_IN, compiles_without_torch, load
@@ -53,12 +50,9 @@ def foreign(kernel, device, rng):
     if kernel.cost(target).bytes > MOST_BYTES:
         return None
     bound = kernel.space(target).bind(target, device)
-    for config in kernel.space(source).bind(source, device).sample(rng):
-        in_gluon = "gluon" in config.values()
-        known = bound.why_invalid(config) is None and bound.why_not(config) is not None
-        if known and (GPU or not in_gluon):
-            return target, config
-    return None
+    (config,) = kernel.space(source).bind(source, device).sample(rng)
+    known = bound.why_invalid(config) is None and bound.why_not(config) is not None
+    return (target, config) if known and (GPU or "gluon" not in config.values()) else None
 
 
 def is_right(kernel, workload, config):
@@ -67,8 +61,9 @@ def is_right(kernel, workload, config):
     before = {name: tensor.clone() for name, tensor in inputs.items()}
     tensors = dict(inputs)
     for name, item in {**kernel.outputs(workload), **kernel.scratch(workload, config)}.items():
-        poison = torch.full(item.shape, float("nan"), device=PLACE)
-        tensors[name] = poison.to(torch_dtype(item.dtype))
+        tensors[name] = torch.full(item.shape, float("nan"), device=PLACE).to(
+            torch_dtype(item.dtype)
+        )
     for launch in kernel.launches(workload, config, tensors):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
     tolerance = kernel.tolerance(workload)
@@ -100,8 +95,7 @@ def judge(kernel, device, count, seconds, rng):
             refused += 1
             continue
         right += passed
-        if not passed:
-            wrong.append({"workload": found[0].as_dict(), "config": found[1]})
+        wrong += [] if passed else [[found[0].as_dict(), found[1]]]
     return {"configs": len(tried), "right": right, "refused": refused, "wrong": wrong}
 
 
@@ -122,22 +116,14 @@ def main():
         families[name] = judge(
             load(name), device, options.configs, options.seconds, random.Random(7)
         )
-        print(name, {**families[name], "wrong": len(families[name]["wrong"])}, file=sys.stderr)
-    total = {
-        name: sum(family[name] for family in families.values())
-        for name in ("configs", "right", "refused")
-    }
+        print(name, families[name], file=sys.stderr)
     result = {
         "what": "configs that are valid at a size whose own search would not try them",
-        "run by": device.name if GPU else f"Triton's interpreter on {host.cpu_device().name}",
+        "run by": device.name if GPU else "Triton's interpreter",
         "target": device.target,
-        "toolchain": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-        },
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "total": total,
+        "host": host.cpu_device().name,
+        "toolchain": facts(),
+        **{n: sum(f[n] for f in families.values()) for n in ("configs", "right", "refused")},
         "families": families,
     }
     json.dump(result, sys.stdout, indent=1)
