@@ -12,17 +12,18 @@ import json
 import random
 import sys
 import time
+from contextlib import suppress
 
 import torch
-import triton
 from matmul_tasks import facts
+from triton.runtime.errors import OutOfResources
 
 from search_spaces.errors import TunerError
 from search_spaces.registry import BUILT_IN, compiles_without_torch, load
 from search_spaces.shape_tensor import torch_dtype
 from workers import host
 from workers.backend_kinds import spec
-from workers.backends.interpreter.arithmetic import extend
+from workers.backends.interpreter.arithmetic import extend, uninterpretable
 
 GPU = torch.cuda.is_available()
 PLACE = "cuda" if GPU else "cpu"
@@ -61,9 +62,8 @@ def is_right(kernel, workload, config):
     before = {name: tensor.clone() for name, tensor in inputs.items()}
     tensors = dict(inputs)
     for name, item in {**kernel.outputs(workload), **kernel.scratch(workload, config)}.items():
-        tensors[name] = torch.full(item.shape, float("nan"), device=PLACE).to(
-            torch_dtype(item.dtype)
-        )
+        poison = torch.full(item.shape, float("nan"), device=PLACE)
+        tensors[name] = poison.to(torch_dtype(item.dtype))
     for launch in kernel.launches(workload, config, tensors):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
     tolerance = kernel.tolerance(workload)
@@ -79,21 +79,21 @@ def is_right(kernel, workload, config):
 
 def judge(kernel, device, count, seconds, rng):
     """Counts of one family, and what was wrong."""
-    tried, right, refused, wrong = set(), 0, 0, []
+    tried, right, refused, wrong, found = set(), 0, 0, [], None
     end = time.monotonic() + seconds
     while len(tried) < count and time.monotonic() < end:
-        try:
+        with suppress(TunerError):
             found = foreign(kernel, device, rng)
-        except TunerError:
-            continue
         if found is None or (key := f"{found[0].key} {found[1]}") in tried:
             continue
         tried.add(key)
         try:
             passed = is_right(kernel, *found)
-        except triton.runtime.errors.OutOfResources:
-            refused += 1
-            continue
+        except Exception as error:
+            if isinstance(error, OutOfResources) or uninterpretable(error):
+                refused += 1
+                continue
+            passed = False
         right += passed
         wrong += [] if passed else [[found[0].as_dict(), found[1]]]
     return {"configs": len(tried), "right": right, "refused": refused, "wrong": wrong}

@@ -77,9 +77,10 @@ def elsewhere_variants(
     others = [item for item in guarded_calls.workloads(target.kernel) if _is_near(item, workload)]
     size = target.check_size(workload)
     spaces = [target.space(item) for item in (workload, size) if item is not None]
+    sources = {other: target.space(other) for other in others}
     found: dict[str, Variant] = {}
     for other in rng.choices(others, k=_DRAWS * count) if others else ():
-        for config in target.space(other).sample(rng):
+        for config in sources[other].sample(rng):
             valid = all(space.why_invalid(config) is None for space in spaces)
             if valid and not spaces[0].feasible(config):
                 found[config_key(config)] = Variant(f"of {other.key}", config)
