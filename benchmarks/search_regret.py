@@ -104,17 +104,17 @@ def play(name, strategy, seed, budget):
         nonlocal spent_s
         while len(builds) < BUILDERS:
             began = time.process_time()
-            trial = searched.next_trial(now)
+            trial = searched.asker.next_trial(now)
             spent_s += time.process_time() - began
             if trial is None:
                 return
-            searched.trials.move(trial, TrialState.BUILDING)
+            searched.trials.start_build(trial)
             takes = (recorded[trial.config].build_s or BUILD_S) * math.exp(JITTER * rng.normal())
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
     ask()
-    while builds and not searched.exhausted:
-        if searched.waiting_for_results and now + TICK_S < builds[0][0]:
+    while builds and not searched.asker.exhausted:
+        if searched.asker.waiting_for_results and now + TICK_S < builds[0][0]:
             now += TICK_S
             ask()
             continue

@@ -66,7 +66,7 @@ def play(search, us, *, at_once=15, seed=0, dropped=None):
     rng = random.Random(seed)
     flying, asked = [], []
     while True:
-        while len(flying) < at_once and (trial := search.next_trial(0.0)) is not None:
+        while len(flying) < at_once and (trial := search.asker.next_trial(0.0)) is not None:
             flying.append(trial)
             asked.append(trial)
         if not flying:
@@ -88,12 +88,12 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
     Returns the time of the last result and the trials in the order asked.
     """
     now, last, building, asked = 0.0, 0.0, [], []
-    while not search.exhausted:
-        while len(building) < at_once and (trial := search.next_trial(now)) is not None:
-            search.trials.move(trial, TrialState.BUILDING)
+    while not search.asker.exhausted:
+        while len(building) < at_once and (trial := search.asker.next_trial(now)) is not None:
+            search.trials.start_build(trial)
             heapq.heappush(building, (now + build_s(trial.config), trial.number, trial))
             asked.append(trial)
-        if search.exhausted:
+        if search.asker.exhausted:
             break
         if building[0][0] > now + tick_s:
             now += tick_s
@@ -111,7 +111,7 @@ def test_auto_ends_after_the_minimum_and_before_the_space_is_exhausted(strategy)
     search = bowl(strategy)
     asked = play(search, bowl_us)
     assert MINIMUM <= len(asked) < (1000 if strategy == "random" else 600)
-    assert search.exhausted
+    assert search.asker.exhausted
     keys = [config_key(t.config) for t in asked]
     assert len(set(keys)) == len(keys)
 
@@ -181,12 +181,12 @@ def test_a_resumed_search_ends_too():
     first = bowl()
     records = []
     for _ in range(20):
-        trial = first.next_trial(0.0)
+        trial = first.asker.next_trial(0.0)
         first.finish(trial, record(trial, bowl_us(trial.config)))
         records.append(trial.record)
     again = bowl(finished=tuple(records))
     play(again, bowl_us)
-    assert again.exhausted
+    assert again.asker.exhausted
     assert len(again.trials) >= MINIMUM
 
 
@@ -203,7 +203,7 @@ def test_builds_that_are_not_worth_waiting_for_are_dropped_at_the_end(seed):
     search = bowl(seed=seed)
     dropped = []
     play(search, bowl_us, seed=seed, dropped=dropped)
-    assert search.exhausted
+    assert search.asker.exhausted
     assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert dropped
     assert not {trial.number for trial in dropped} & {t.number for t in search.trials.values()}
@@ -216,13 +216,13 @@ def test_a_search_with_a_fixed_budget_drops_no_build():
 
 def test_likely_winners_are_built_at_their_check_size_while_the_last_results_are_awaited():
     search = bowl(budget=TaskBudget(trials=8), check_size=Workload.of(n=1000))
-    flying = [search.next_trial(0.0) for _ in range(8)]
+    flying = [search.asker.next_trial(0.0) for _ in range(8)]
     for trial in flying[:6]:
         assert search.checks_to_build() == []
         search.finish(trial, record(trial, bowl_us(trial.config)))
-    assert search.next_trial(0.0) is None
+    assert search.asker.next_trial(0.0) is None
     first = search.checks_to_build()
-    assert first == search.rank_trials()[:3]
+    assert first == search.ranking.trials()[:3]
     first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "check")
     assert search.checks_to_build() == first[1:]
     for trial in flying[6:]:
@@ -234,11 +234,11 @@ def test_likely_winners_are_built_at_their_check_size_while_the_last_results_are
 def test_warm_configs_come_after_the_default_in_their_order():
     search = bowl()
     warm = [{"a": 2, "b": 4, "c": 8}, {"a": 3, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 512}]
-    search.add_winners([*warm, {"a": 64, "b": 64, "c": 64}])
-    asked = [search.next_trial(0.0) for _ in range(3)]
+    search.asker.add_winners([*warm, {"a": 64, "b": 64, "c": 64}])
+    asked = [search.asker.next_trial(0.0) for _ in range(3)]
     assert [t.strategy for t in asked] == ["default", "warm", "warm"]
     assert [t.config for t in asked[1:]] == [warm[0], {"a": 64, "b": 64, "c": 64}]
-    more = {config_key(search.next_trial(0.0).config) for _ in range(40)}
+    more = {config_key(search.asker.next_trial(0.0).config) for _ in range(40)}
     assert not more & {config_key(t.config) for t in asked}
 
 
@@ -246,10 +246,10 @@ def test_winners_of_the_nearest_workloads_are_warm_starts():
     done = []
     for task_id, (n, a) in enumerate([(64, 1), (2048, 2), (1 << 20, 4), (512, 8)], start=2):
         search = bowl(task_id=task_id, workload=Workload.of(n=n), budget=TaskBudget(trials=1))
-        trial = search.next_trial(0.0)
+        trial = search.asker.next_trial(0.0)
         object.__setattr__(trial, "config", {"a": a, "b": 1, "c": 1})
         search.finish(trial, record(trial, 10.0))
-        assert search.next_trial(0.0) is None
+        assert search.asker.next_trial(0.0) is None
         done.append(search)
     unfinished = bowl(task_id=9)
     opening = bowl().spec
@@ -262,12 +262,11 @@ def test_trials_that_spill_heavily_wait_behind_all_others():
     search = bowl("random")
     spills = [0, 4096, 128, 0, 512]
     for bytes_ in spills:
-        trial = search.next_trial(0.0)
+        trial = search.asker.next_trial(0.0)
         facts = StaticFacts(spill_bytes=bytes_)
-        trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"{trial.number}", facts)
-        search.trials.move(trial, TrialState.READY)
-    assert [t.number for t in search.next_ready(4)] == [0, 2, 3, 1]
-    assert [t.number for t in search.next_ready(9)] == [0, 2, 3, 1, 4]
+        built = Artifact(trial.config, "simulated", TOOLS, f"{trial.number}", facts)
+        search.trials.take_build(trial, built)
+    assert [t.number for t in search.order_ready()] == [0, 2, 3, 1, 4]
     assert search.trials.count(TrialState.READY) == len(spills)
 
 

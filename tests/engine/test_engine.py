@@ -110,7 +110,7 @@ def test_only_trials_that_may_reach_the_finals_keep_their_artifact(seed, stop):
     task = spec(strategy="exhaustive", budget=TaskBudget(), finalists=2)
     world = World(Engine([task], builders=2), seed=seed, stop_after=stop).run()
     search = world.engine.tasks[0].search
-    ranked = search.rank_trials()
+    ranked = search.ranking.trials()
     assert ranked == sorted(
         (t for t in search.trials.values() if t.score and t.record.source != "binary"),
         key=lambda t: (t.score, t.number),

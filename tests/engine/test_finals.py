@@ -295,7 +295,7 @@ def test_a_candidate_that_screening_dropped_never_becomes_the_incumbent():
     again = Search(replace(search.spec, finished=(*search.spec.finished, record)))
     assert again.trials[config_key(lucky)].score == pytest.approx(math.log(30.0))
     assert again.incumbent.config == CONFIGS[1]
-    assert lucky not in [trial.config for trial in again.rank_trials()]
+    assert lucky not in [trial.config for trial in again.ranking.trials()]
 
 
 def test_a_race_in_which_every_finalist_fails_names_the_failure():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 from scenario import World, spec
 
+import tuner.engine
 from search_spaces.records import config_key
 from tuner.engine import Engine, Stage, TaskBudget
 from tuner.engine.invariants import InvariantError
 from tuner.engine.jobs import AnyBuild, Race, TrialBuild
-from tuner.engine.trial import TrialState
+from tuner.engine.trial import Trial, TrialState
 
 
 @pytest.fixture
@@ -39,16 +44,16 @@ def lose_a_record(engine):
 
 def forget_an_artifact(engine):
     trial = a_trial(engine, TrialState.DONE)
-    search(engine).trials.move(trial, TrialState.READY)
+    search(engine).trials.requeue(trial, TrialState.READY)
     trial.record = trial.artifact = None
 
 
 def rank_nothing(engine):
-    search(engine)._ranking.incumbent = None
+    search(engine).ranking.incumbent = None
 
 
 def prefer_a_slow_trial(engine):
-    search(engine)._ranking.incumbent = search(engine).rank_trials()[-1]
+    search(engine).ranking.incumbent = search(engine).ranking.trials()[-1]
 
 
 def repeat_a_job(engine):
@@ -81,7 +86,7 @@ def begin_the_finals_early(engine):
 
 
 def spend_unrecorded_time(engine):
-    search(engine).device_s += 1.0
+    search(engine).trials.device_s += 1.0
 
 
 def finish_with_open_jobs(engine):
@@ -116,6 +121,21 @@ def test_a_contradiction_is_named(engine, corrupt, message):
     corrupt(engine)
     with pytest.raises(InvariantError, match=message):
         engine.validate()
+
+
+@pytest.mark.parametrize(
+    ("names", "module"),
+    [({field.name for field in fields(Trial)}, "trial_table.py"), ({"stage"}, "task.py")],
+)
+def test_one_module_changes_trials_and_one_changes_stages(names, module):
+    changing = {
+        path.name
+        for path in Path(tuner.engine.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+        if node.attr in names
+    }
+    assert changing == {module}
 
 
 def test_a_budget_that_is_exceeded_is_named():

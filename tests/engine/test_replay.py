@@ -84,7 +84,7 @@ def test_a_run_that_lost_workers_is_replayed_too(disturbed):
     assert "WorkerGone" in kinds or kinds.count("WorkerReady") >= 2
     replayed = replay(events, validate=True)
     (task,) = replayed.engine.tasks
-    assert task.search.done == outcome.trials
+    assert task.search.trials.done == outcome.trials
 
 
 def test_a_run_that_reuses_results_is_replayed_too(finished):

@@ -80,7 +80,7 @@ def campaign(
     for instruction in instructions(engine, pool):
         if isinstance(instruction, Select):
             space, winner = spaces[instruction.task_id], instruction.selection.winner
-            tried = [t.config for t in searches[instruction.task_id].rank_trials()]
+            tried = [t.config for t in searches[instruction.task_id].ranking.trials()]
             best_us = min(space[config].median_us for config in tried)
             regrets.append(space[winner].median_us / best_us - 1)
         elif isinstance(instruction, Finish):

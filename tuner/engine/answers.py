@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 
-from results_db.stored_records import Stage, TrialRecord
+from results_db.stored_records import Stage
 from search_spaces.records import Status
 from tuner.engine import trial_records
-from tuner.engine.instructions import Fault, Instruction, Record, Select
+from tuner.engine.instructions import Fault, Instruction, Record
 from tuner.engine.jobs import (
     AnyBuild,
     CheckSizeBuild,
@@ -32,37 +32,25 @@ from workers.job_records import Artifact, Failure, JobLost, Measured, Measuremen
 _log = logging.getLogger(__name__)
 
 
-def finish(task: Task, trial: Trial, record: TrialRecord) -> list[Record]:
-    """Record a trial, and every trial that waits for the result of the same binary."""
-    _log.debug("%s: trial %d: %s", task.spec.label, trial.number, record.status)
-    task.search.finish(trial, record)
-    records = [Record(task.spec.task_id, record)]
-    if task.search.by_binary.get(record.binary_hash) is not trial:
-        return records
-    for duplicate in task.search.trials.in_state(TrialState.WAITING):
-        artifact = duplicate.artifact
-        if artifact is not None and artifact.binary_hash == record.binary_hash:
-            copied = trial_records.of_duplicate_binary(task.spec, duplicate, artifact, record)
-            task.search.finish(duplicate, copied)
-            records.append(Record(task.spec.task_id, copied))
-    return records
-
-
 def handle_build(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
     """A build has succeeded or failed."""
     task, trial = job.task, job.trial
     task.build_faults.clear()
     if isinstance(job, CheckSizeBuild):
-        trial.check_artifact = result
+        task.search.trials.take_check_build(trial, result)
         return []
     if trial.state is TrialState.DONE:
         _handle_rebuild(task, trial, result)
         return []
     if isinstance(result, Failure):
-        return finish(task, trial, trial_records.of_failed_build(task.spec, trial, result))
+        return task.finish(trial, trial_records.of_failed_build(task.spec, trial, result))
     if task.spec.compile_only and not task.spec.verify:
-        return finish(task, trial, trial_records.of_build(task.spec, trial, result))
-    return _ready(task, trial, result)
+        return task.finish(trial, trial_records.of_build(task.spec, trial, result))
+    # A new binary is measured next. A duplicate takes the result of the first trial with it.
+    first = task.search.trials.take_build(trial, result).record
+    if first is None:
+        return []
+    return task.finish(trial, trial_records.of_duplicate_binary(task.spec, trial, result, first))
 
 
 def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
@@ -72,7 +60,7 @@ def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
     if isinstance(result, Measurement):
         task.method = task.method or method_of(result)
     if isinstance(job, FinalMeasurement):
-        return _final_measured(task, result)
+        return task.take_final_measurement(result)
     if not isinstance(job, TrialMeasurement):
         return []
     if isinstance(result, Failure):
@@ -88,13 +76,14 @@ def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list
         faults.meet_lasting()
     elif event.remedy:
         # A trial is suspect only where the machine has done others.
-        suspect = len(trials) == 1 and task.search.trials.count(TrialState.DONE) > 0
+        suspect = len(trials) == 1 and task.search.trials.done > 0
         faults.record_fault(now, trials[0].number if suspect else None)
     if isinstance(job, FinalMeasurement) and task.finals is not None:
         task.finals.job_lost(event.reason)
     instructions: list[Instruction] = []
     for trial in trials:
-        trial.alone = trial.alone or len(trials) > 1
+        if len(trials) > 1:
+            task.search.trials.isolate(trial)
         instructions += _retry(job, trial, event.reason)
     if faults.hopeless and task.stage is not Stage.DONE and not draining:
         instructions += task.give_up(Fault(event.reason, event.remedy))
@@ -102,24 +91,10 @@ def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list
 
 
 # -- builds ----------------------------------------------------------------------------------------
-def _ready(task: Task, trial: Trial, artifact: Artifact) -> list[Record]:
-    """A new binary is measured next. A duplicate takes the result of the first trial with it."""
-    trial.artifact = artifact
-    first = task.search.by_binary.setdefault(artifact.binary_hash, trial)
-    if first is trial:
-        task.search.trials.move(trial, TrialState.READY)
-    elif first.record is None:
-        task.search.trials.move(trial, TrialState.WAITING)
-    else:
-        record = trial_records.of_duplicate_binary(task.spec, trial, artifact, first.record)
-        return finish(task, trial, record)
-    return []
-
-
 def _handle_rebuild(task: Task, trial: Trial, result: Artifact | Failure) -> None:
     """Handle the rebuilt artifact of a finalist or of the incumbent."""
     if isinstance(result, Artifact):
-        trial.artifact = result
+        task.search.trials.take_build(trial, result)
         return
     _log.warning(
         "%s: trial %d could not be built again: %s", task.spec.label, trial.number, result.message
@@ -148,7 +123,7 @@ def _trials_measured(job: TrialMeasurement, worker_id: str, result: Measurement)
         record = trial_records.of_measurement(
             spec, trial, worker_id, result, index=index, incumbent=incumbent
         )
-        records += finish(job.task, trial, trial_records.with_time(record, kept))
+        records += job.task.finish(trial, trial_records.with_time(record, kept))
     return records
 
 
@@ -157,46 +132,30 @@ def _failed_together(job: TrialMeasurement, worker_id: str, failure: Failure) ->
     if len(job.trials) == 1:
         (trial,) = job.trials
         record = trial_records.of_failed_job(job.task.spec, trial, worker_id, failure)
-        return finish(job.task, trial, record)
+        return job.task.finish(trial, record)
     for trial in job.trials:
-        trial.alone = True
-        job.task.search.requeue(trial, TrialState.READY)
-    return []
-
-
-def _final_measured(task: Task, result: Measurement | Failure) -> list[Instruction]:
-    finals = task.finals
-    if finals is None or task.stage is Stage.DONE:
-        return []
-    if isinstance(result, Failure):
-        _log.warning("%s: the %s failed: %s", task.spec.label, finals.mode, result.message)
-        finals.job_failed(result)
-    elif finals.racing:
-        finals.handle_race(result)
-    elif (outcome := finals.handle_confirmation(result)) is not None:
-        return [Select(task.spec.task_id, *outcome), *task.close()]
-    elif finals.racing:
-        return [*task.enter(Stage.FINALS)]
+        job.task.search.trials.isolate(trial)
+        job.task.search.trials.requeue(trial, TrialState.READY)
     return []
 
 
 # -- lost jobs -------------------------------------------------------------------------------------
 def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
     """Build or measure a trial again, unless that was tried too often."""
-    task, trial.attempt = job.task, trial.attempt + 1
-    hopeless = trial.attempt >= MAX_LOSSES
-    failure = Failure(Status.RUNTIME, too_many_losses(trial.attempt, reason))
+    task, trials = job.task, job.task.search.trials
+    losses = trials.count_loss(trial)
+    hopeless = losses >= MAX_LOSSES
+    failure = Failure(Status.RUNTIME, too_many_losses(losses, reason))
     if isinstance(job, CheckSizeBuild):
-        trial.check_artifact = failure if hopeless else trial.check_artifact
+        if hopeless:
+            trials.take_check_build(trial, failure)
     elif trial.state is TrialState.DONE:
         if hopeless:
             _handle_rebuild(task, trial, failure)
     elif hopeless:
         worker_id = "" if isinstance(job, AnyBuild) else job.worker_id
         record = trial_records.of_failed_job(task.spec, trial, worker_id, failure)
-        return finish(task, trial, record)
+        return task.finish(trial, record)
     else:
-        task.search.requeue(
-            trial, TrialState.ASKED if isinstance(job, AnyBuild) else TrialState.READY
-        )
+        trials.requeue(trial, TrialState.ASKED if isinstance(job, AnyBuild) else TrialState.READY)
     return []

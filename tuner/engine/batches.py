@@ -20,7 +20,7 @@ def next_batch(task: Task, worker_id: str, idle: int = 1) -> TrialMeasurement | 
     While the incumbent's artifact is being rebuilt, nothing is screened.
     """
     search = task.search
-    ready = search.next_ready(search.trials.count(TrialState.READY))
+    ready = search.order_ready()
     if not ready:
         return None
     if task.spec.compile_only:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.engine import answers
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.instructions import Build, Record
 from tuner.engine.jobs import CheckSizeBuild, TrialBuild
 from tuner.engine.task import Task
-from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial import TrialState
 
 #: One extra build is queued per this number of builders, so that no builder waits for the driver.
 _EXTRA = 4
@@ -65,10 +64,12 @@ class BuildQueue:
         self, task: Task, now: float
     ) -> tuple[TrialBuild | CheckSizeBuild | None, list[Record]]:
         """The task's next build, and records of known results that were found on the way."""
-        for unchecked in (task.finals or task.search).checks_to_build():
-            if not self.dispatcher.in_build(unchecked, CheckSizeBuild):
+        needing, in_build = task.finals or task.search, self.dispatcher.in_build
+        for unchecked in needing.checks_to_build():
+            if not in_build(unchecked, CheckSizeBuild):
                 return CheckSizeBuild(task, unchecked), []
-        trial = self._to_rebuild(task) or task.search.trials.first(TrialState.ASKED)
+        freed = (trial for trial in needing.to_rebuild() if not in_build(trial, TrialBuild))
+        trial = next(freed, None) or task.search.trials.first(TrialState.ASKED)
         again = None if trial is None else TrialBuild(task, trial)
         if trial is not None and not trial.attempt:
             return again, []
@@ -76,37 +77,17 @@ class BuildQueue:
         job, records = self._next_trial(task, now) if task.finals is None else (None, [])
         return job or again, records
 
-    def _to_rebuild(self, task: Task) -> Trial | None:
-        """A finalist, or the incumbent, that is needed and whose artifact was freed.
-
-        Screenings wait for the incumbent's artifact after a run was resumed.
-        """
-        if task.finals is not None:
-            needed = task.finals.to_rebuild()
-        else:
-            incumbent, waiting = task.search.incumbent, task.search.trials.count(TrialState.READY)
-            needed = [incumbent] if incumbent is not None and waiting else []
-            needed = [] if task.spec.compile_only else needed
-        return next(
-            (
-                trial
-                for trial in needed
-                if trial.artifact is None and not self.dispatcher.in_build(trial, TrialBuild)
-            ),
-            None,
-        )
-
     def _next_trial(self, task: Task, now: float) -> tuple[TrialBuild | None, list[Record]]:
         """A build of a new config. Configs with a known result are recorded without one."""
         records: list[Record] = []
         while not self.draining and self._has_room(task):
-            trial = task.search.next_trial(now)
+            trial = task.search.asker.next_trial(now)
             if trial is None:
                 break
             known = task.search.known_result(trial)
             if known is None:
                 return TrialBuild(task, trial), records
-            records += answers.finish(task, trial, known)
+            records += task.finish(trial, known)
         return None, records
 
     def _has_room(self, task: Task) -> bool:

@@ -30,28 +30,41 @@ class Contradiction:
 
     #: The number of its trial.
     number: int
+    is_default: bool
     #: Its log-ratio to the winner in the race and in the confirmation.
     raced: float
     confirmed: float
 
     @property
-    def favours_candidate(self) -> bool:
-        """Whether race and confirmation together say that it is faster than the winner."""
-        return (self.raced + self.confirmed) / 2 < -_MOVED
+    def decisive(self) -> bool:
+        """Whether another race may change the winner by more than the threshold, or the verdict."""
+        return self.is_default or (self.raced + self.confirmed) / 2 < -_MOVED
 
-    def text(self, time: str) -> str:
-        """The contradiction in words. time: the subject, such as `the default config's time`."""
-        change = math.expm1(self.confirmed - self.raced)
-        return f"{time} moved by {change:+.1%} against the winner's"
+    @property
+    def name(self) -> str:
+        """The candidate in words."""
+        return "the default config" if self.is_default else "the runner-up"
+
+    @property
+    def change(self) -> str:
+        """What its time did, in words."""
+        moved = math.expm1(self.confirmed - self.raced)
+        return f"moved by {moved:+.1%} against the winner's"
+
+    def __str__(self) -> str:
+        return f"{self.name}'s time {self.change}"
 
 
 def contradictions(
-    winner: int, raced: Mapping[int, LogRatio], confirmed: Mapping[int, Timing | Failure]
+    winner: int,
+    default: int | None,
+    raced: Mapping[int, LogRatio],
+    confirmed: Mapping[int, Timing | Failure],
 ) -> list[Contradiction]:
     """All contradictions of a confirmation, in the order of its candidates.
 
-    winner: its trial number. raced: ratios of the race by trial number, all to one config, with
-    intervals of the same confidence as those of `confirmed`.
+    winner, default: their trial numbers. raced: ratios of the race by trial number, all to one
+    config, with intervals of the same confidence as those of `confirmed`.
     """
     found = []
     for number, timing in confirmed.items():
@@ -63,5 +76,5 @@ def contradictions(
         before, now = both[0].value - both[1].value, timing.log_ratio.value
         uncertain = math.hypot(*(each.half_width for each in (timing.log_ratio, *both)))
         if abs(now - before) > max(_MOVED, uncertain) and min(before, now) < _MOVED:
-            found.append(Contradiction(number, before, now))
+            found.append(Contradiction(number, number == default, before, now))
     return found

@@ -23,7 +23,7 @@ from tuner.engine.requests import build_request, measure_request
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.worker import CACHED_TASKS, Worker
-from workers.job_records import Measurement, Mode, WorkerInfo
+from workers.job_records import Measurement, WorkerInfo
 
 #: Tasks searched at once: at least this many, and per runner. With more, a device process would
 #: have to make a task's inputs again and again.
@@ -92,18 +92,13 @@ class Dispatcher:
             if self._better_elsewhere(worker, task, now):
                 continue
             devices = sum(other.serves(task.spec) for other in idle)
-            final = self._final(task, worker.worker_id)
-            job = final or next_batch(task, worker.worker_id, devices)
+            finals = task.finals
+            if finals is not None and finals.ready:
+                return (Race if finals.racing else Confirmation)(task, worker.worker_id)
+            job = next_batch(task, worker.worker_id, devices)
             if job is not None:
                 return job
         return self._preparation(worker, preferred)
-
-    def _final(self, task: Task, worker_id: str) -> FinalMeasurement | None:
-        """The race of the finalists or the confirmation, once all their artifacts are there."""
-        finals = task.finals
-        if finals is None or not finals.ready:
-            return None
-        return Race(task, worker_id) if finals.mode is Mode.RACE else Confirmation(task, worker_id)
 
     def _preparation(self, worker: Worker, tasks: Sequence[Task]) -> Preparation | None:
         """A task that is not cached, whose first variants are being built; one at a time."""
@@ -125,7 +120,7 @@ class Dispatcher:
             task.finals.in_flight = True
         if isinstance(job, TrialMeasurement):
             for trial in job.trials:
-                task.search.trials.move(trial, TrialState.MEASURING)
+                task.search.trials.start_measurement(trial)
         worker.take(task, job_id, now)
         if isinstance(job, Preparation):
             worker.prefetched = task
@@ -166,8 +161,7 @@ class Dispatcher:
     # -- builds --------------------------------------------------------------------------------
     def order_build(self, job: AnyBuild) -> Build:
         """Have a builder do this."""
-        if job.trial.state is TrialState.ASKED:
-            job.task.search.trials.move(job.trial, TrialState.BUILDING)
+        job.task.search.trials.start_build(job.trial)
         job_id = self._job_id(job.task)
         self.building += 1
         self.jobs[job_id] = job

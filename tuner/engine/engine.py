@@ -1,7 +1,8 @@
-"""The engine: events in, instructions out, all state changed in one place, and no I/O.
+"""The engine: events in, instructions out, and no I/O.
 
 So every fault can be replayed as a list of events. The idea comes from `distributed.
-worker_state_machine` in dask.
+worker_state_machine` in dask. Each kind of state is changed in one place: a trial in `TrialTable`,
+the stage of a task in `Task`, jobs and workers in `Dispatcher`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from results_db.stored_records import RunStatus, Stage
 from tuner.engine import answers, invariants
 from tuner.engine.build_queue import BuildQueue
 from tuner.engine.dispatcher import Dispatcher
-from tuner.engine.finals import Finals
 from tuner.engine.finals_time import FinalsTime
 from tuner.engine.instructions import (
     Build,
@@ -25,11 +25,9 @@ from tuner.engine.instructions import (
     Finish,
     Instruction,
     Measure,
-    Select,
 )
 from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
 from tuner.engine.losses import WorkerShortage
-from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search, winners_near
 from tuner.engine.task import Task, in_turns
 from tuner.engine.task_spec import TaskSpec
@@ -39,7 +37,6 @@ from workers.job_records import (
     JobLost,
     Measured,
     Measurement,
-    Mode,
     WorkerGone,
     WorkerReady,
 )
@@ -113,7 +110,7 @@ class Engine:
             case Drain():
                 self.draining = self._builds.draining = True
                 for task in self.tasks:
-                    task.search.stop()
+                    task.search.asker.stop()
         return []
 
     def _handle_answer(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
@@ -140,7 +137,8 @@ class Engine:
             # Each of these may make the others possible.
             new: list[Instruction] = self._open_tasks()
             new += self._builds.orders(self._active(), now)
-            new += self._settle()
+            for task in self._active():
+                new += task.settle(draining=self.draining)
             ready = [task for task in self._active() if not task.measure_faults.pausing(now)]
             new += self.dispatcher.dispatch(ready, now)
             if not new:
@@ -157,39 +155,8 @@ class Engine:
         waiting = [] if self.draining else [t for t in self.tasks if t.stage is Stage.WAITING]
         instructions: list[Instruction] = []
         for task in waiting[: max(0, room)]:
-            winners = winners_near(task.spec, [each.search for each in self.tasks])
-            task.search.add_winners(winners)
-            instructions += task.enter(Stage.SEARCH)
+            instructions += task.open(winners_near(task.spec, (each.search for each in self.tasks)))
         return instructions
-
-    def _settle(self) -> list[Instruction]:
-        """Move tasks on whose search or finals are over."""
-        instructions: list[Instruction] = []
-        for task in self._active():
-            if task.stage is Stage.SEARCH and task.search.exhausted:
-                instructions += self._search_over(task)
-            finals = task.finals
-            if finals is None or finals.in_flight:
-                continue
-            if finals.mode is Mode.CONFIRM and task.stage is Stage.FINALS:
-                instructions += task.enter(Stage.CONFIRM)
-            if self.draining:
-                instructions += task.leave("interrupted")
-            elif finals.mode is None:
-                selection = finals.select_unconfirmed()
-                if selection is not None:
-                    instructions.append(Select(task.spec.task_id, selection, ()))
-                instructions += task.close()
-        return instructions
-
-    def _search_over(self, task: Task) -> list[Instruction]:
-        """Begin the finals, or take over the outcome of an earlier task."""
-        settled = settled_outcome(task.search)
-        if settled is not None:
-            return [Select(task.spec.task_id, *settled), *task.close()]
-        task.finals = Finals(task.search)
-        task.finals.nominate()
-        return [*task.enter(Stage.FINALS)]
 
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float) -> list[Instruction]:

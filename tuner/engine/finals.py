@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
@@ -68,7 +68,7 @@ class Finals:
 
     def nominate(self) -> None:
         """Choose the finalists. The finals are over at once where no variant was timed."""
-        ranked = self.search.rank_trials()
+        ranked = self.search.ranking.trials()
         seen: set[str] = set()
         best = ranked[0].score if ranked else None
         for trial in ranked:
@@ -78,7 +78,7 @@ class Finals:
                 continue
             seen.add(binary or str(trial.number))
             self.finalists.append(trial)
-        default = self.search.default()
+        default = default_config.default_of(self.search.spec, self.search.trials)
         if default is not None and default not in self.finalists and default.score is not None:
             self.finalists.append(default)
         if self.finalists:
@@ -196,27 +196,26 @@ class Finals:
         self.in_flight = False
         self._confirmed_once = True
         candidates = self.candidates()
-        outcomes = {
-            trial.number: outcome
-            for trial, outcome in zip(candidates, measurement.outcomes, strict=True)
-        }
-        winner = outcomes[candidates[0].number]
+        numbers = [trial.number for trial in candidates]
+        outcomes = dict(zip(numbers, measurement.outcomes, strict=True))
+        winner = outcomes[numbers[0]]
         if isinstance(winner, Failure):
             config = config_key(candidates[0].config)
             self.problem = f"{config} failed to confirm: {winner.message}"
             self._drop(candidates[0])
             return None
-        moved = contradictions(candidates[0].number, self._ratios, outcomes)
-        decisive = [one for one in moved if self._is_decisive(one)]
+        default = self._default()
+        own = default.number if default is not None else None
+        moved = contradictions(numbers[0], own, self._ratios, outcomes)
+        decisive = [one for one in moved if one.decisive]
         if decisive and not self._contradicted:
-            why = decisive[0].text(f"{self._name_of(decisive[0])}'s time")
-            _log.debug("%s: race repeated: %s", self.search.spec.label, why)
+            _log.debug("%s: race repeated: %s", self.search.spec.label, decisive[0])
             self._contradicted = True
             self.mode = Mode.RACE
             return None
         self.mode = None
         reason = self._with_default_note(self.reason or "the only variant that ran")
-        undecided = [one for one in decisive if self._concerns_verdict(one)]
+        undecided = [one for one in decisive if one.is_default or candidates[0] is default]
         if not undecided:
             reason = self._with_ties(reason, moved)
         found = outcome_records.selection(
@@ -225,56 +224,40 @@ class Finals:
             outcomes,
             measurement,
             self._others(),
-            self._default(),
+            default,
             reason,
             self.search.spec.protocol.final_pairs,
         )
         if undecided:
-            why = undecided[0].text(f"{self._name_of(undecided[0])}'s time")
-            found = outcome_records.make_undecided(found, why)
+            reason = f"not settled: between race and confirmation {undecided[0]}, twice"
+            found = replace(found, verdict=Verdict.UNDECIDED, reason=reason)
         records = [*self.records, *outcome_records.confirm_records(candidates, measurement)]
         return found, outcome_records.baselines(measurement), records
 
     def select_unconfirmed(self) -> SelectionRecord | None:
         """What the search alone says, when no race or confirmation was possible."""
-        ranked = self.tie or self.search.rank_trials()
+        ranked = self.tie or self.search.ranking.trials()
         if not ranked:
             return None
         default = self._default()
+        reason = f"not confirmed: {self.problem or 'no finalist was timed'}"
         return SelectionRecord(
             winner=ranked[0].config,
             tie_set=tuple(t.config for t in ranked[: max(1, len(self.tie))]),
             verdict=Verdict.UNDECIDED,
-            reason=self._with_default_note(
-                f"not confirmed: {self.problem or 'no finalist was timed'}"
-            ),
+            reason=self._with_default_note(reason),
             default=default.config if default else None,
         )
 
     # -- inside --------------------------------------------------------------------------------
-    def _is_decisive(self, moved: Contradiction) -> bool:
-        """Whether another race may change the winner by more than the threshold, or the verdict."""
-        default = self._default()
-        return moved.favours_candidate or (default is not None and moved.number == default.number)
-
-    def _concerns_verdict(self, moved: Contradiction) -> bool:
-        """Whether a decisive contradiction is about the default config."""
-        default = self._default()
-        return default is not None and default.number in (moved.number, self.tie[0].number)
-
-    def _name_of(self, moved: Contradiction) -> str:
-        default = self._default()
-        is_default = default is not None and moved.number == default.number
-        return "the default config" if is_default else "the runner-up"
-
     def _with_ties(self, reason: str, moved: Sequence[Contradiction]) -> str:
         """Add candidates that contradict the race to the tie set; the reason that says so."""
         numbers = {one.number for one in moved}
         joined = [trial for trial in self.finalists if trial.number in numbers]
         self.tie = [*self.tie, *(trial for trial in joined if trial not in self.tie)]
         notes = [
-            f"{self._name_of(one)} cannot be distinguished from the winner: between race and "
-            f"confirmation {one.text('its time')}"
+            f"{one.name} cannot be distinguished from the winner: between race and "
+            f"confirmation its time {one.change}"
             for one in moved
         ]
         return "; ".join([reason, *notes])
@@ -291,18 +274,16 @@ class Finals:
         return chosen
 
     def _with_default_note(self, reason: str) -> str:
-        note = default_config.failed_default_note(
-            self.search.spec, self.search.trials, self._default()
-        )
+        spec, trials = self.search.spec, self.search.trials
+        note = default_config.failed_default_note(spec, trials, self._default())
         return f"{reason}; {note}" if note else reason
 
     def _others(self) -> list[Trial]:
         return [t for t in self.finalists if t is not self.tie[0]]
 
     def _drop(self, trial: Trial) -> None:
-        _log.debug(
-            "%s: finalist %d dropped: %s", self.search.spec.label, trial.number, self.problem
-        )
+        label = self.search.spec.label
+        _log.debug("%s: finalist %d dropped: %s", label, trial.number, self.problem)
         self.finalists = [t for t in self.finalists if t is not trial]
         self.tie = [t for t in self.tie if t is not trial] or self.finalists[:1]
         if not self.finalists:

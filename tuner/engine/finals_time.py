@@ -57,7 +57,7 @@ class FinalsTime:
         for task in searched:
             own_s = self._expected_s(task)
             others_s = sum(self._expected_s(each) for each in begun if each is not task)
-            task.search.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
+            task.search.asker.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
 
     def left_s(self, tasks: Sequence[Task], workers: int, now: float) -> float:
         """Expected seconds of all finals that are not over. workers: how many devices."""

@@ -53,7 +53,8 @@ def _of_trials(task: Task) -> Iterator[str]:
         if key != config_key(trial.config):
             yield f"trial {trial.number} is kept under another config's key"
         if (trial.record is not None) != (trial.state is TrialState.DONE):
-            yield f"trial {trial.number} is {trial.state}, {_record(trial)}"
+            without = "without" if trial.record is None else "with"
+            yield f"trial {trial.number} is {trial.state}, {without} a record"
         if (
             trial.state in (TrialState.READY, TrialState.WAITING, TrialState.MEASURING)
             and not trial.artifact
@@ -63,19 +64,15 @@ def _of_trials(task: Task) -> Iterator[str]:
             yield f"trial {trial.number} waits for a binary that no open trial has"
 
 
-def _record(trial: Trial) -> str:
-    return "with a record" if trial.record is not None else "without a record"
-
-
 def _first_is_open(task: Task, trial: Trial) -> bool:
     binary = trial.artifact.binary_hash if trial.artifact is not None else ""
-    first = task.search.by_binary.get(binary)
+    first = task.search.trials.by_binary.get(binary)
     return first is not None and first is not trial and first.state is not TrialState.DONE
 
 
 def _of_ranking(task: Task) -> Iterator[str]:
     search = task.search
-    ranked = search.rank_trials()
+    ranked = search.ranking.trials()
     scores = [(trial.score, trial.number) for trial in ranked]
     if any(score is None for score, _ in scores) or scores != sorted(scores):
         yield f"the ranking is out of order: {scores}"
@@ -92,9 +89,9 @@ def _of_ranking(task: Task) -> Iterator[str]:
 
 def _of_stage(task: Task) -> Iterator[str]:
     search, finals = task.search, task.finals
-    if task.stage is Stage.WAITING and search.open_trials:
+    if task.stage is Stage.WAITING and search.trials.open:
         yield "it has open trials and was not opened"
-    if task.stage in (Stage.FINALS, Stage.CONFIRM) and (finals is None or search.open_trials):
+    if task.stage in (Stage.FINALS, Stage.CONFIRM) and (finals is None or search.trials.open):
         yield f"it is in stage {task.stage} while its search goes on"
     if finals is None:
         return
@@ -117,8 +114,8 @@ def _of_budget(task: Task) -> Iterator[str]:
     if limit is not None and len(trials) > max(limit, len(task.spec.finished)) + replaced:
         yield f"{len(trials)} trials were asked, the budget allows {limit}"
     spent_s = sum(trial.record.device_s for trial in trials.values() if trial.record is not None)
-    if abs(spent_s - task.search.device_s) > 1e-6 * max(1.0, spent_s):
-        yield f"its trials took {spent_s} s of device time, {task.search.device_s} s are counted"
+    if abs(spent_s - trials.device_s) > 1e-6 * max(1.0, spent_s):
+        yield f"its trials took {spent_s} s of device time, {trials.device_s} s are counted"
 
 
 def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:

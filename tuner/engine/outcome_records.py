@@ -54,15 +54,6 @@ def selection(
     )
 
 
-def make_undecided(record: SelectionRecord, why: str) -> SelectionRecord:
-    """The selection of a task whose confirmations contradicted the race about the default config.
-
-    why: the last contradiction, in words.
-    """
-    reason = f"not settled: between race and confirmation {why}, twice"
-    return replace(record, verdict=Verdict.UNDECIDED, reason=reason)
-
-
 def race_records(
     trials: Mapping[str, Trial], measurement: Measurement, result: TieSet
 ) -> list[FinalRecord]:

@@ -65,12 +65,12 @@ def measure_request(job: DeviceJob, job_id: str) -> MeasureJob:
             check = task.finals.candidates()[0].check_artifact if task.finals else None
             built = check if isinstance(check, Artifact) else None
             request = spec.make_confirmation(job_id, _finalists(task), built)
-    known = frozenset(artifact.binary_hash for artifact in request.candidates)
+    known = task.search.trials.verified.intersection(a.binary_hash for a in request.candidates)
     return replace(
         request,
         protocol=_protocol(task),
         # A confirmation trusts no earlier verification.
-        verified=known & task.search.verified if request.mode is not Mode.CONFIRM else frozenset(),
+        verified=frozenset(() if request.mode is Mode.CONFIRM else known),
         candidate_timeout_s=silent_s,
         upcoming_baselines=spec.baselines if request.mode in _BEFORE_CONFIRMATION else (),
     )

@@ -55,10 +55,10 @@ def _task(task: Task) -> dict[str, Any]:
         "streaks": [
             [streak.rounds, streak.resume_at] for streak in (task.build_faults, task.measure_faults)
         ],
-        "stopped": search.stopped,
-        "device_s": search.device_s,
+        "stopped": search.asker.stopped,
+        "device_s": search.trials.device_s,
         "incumbent": None if search.incumbent is None else search.incumbent.number,
-        "ranking": [trial.number for trial in search.rank_trials()],
+        "ranking": [trial.number for trial in search.ranking.trials()],
         "trials": [_trial(trial) for trial in search.trials.values()],
         "finals": None if task.finals is None else _finals(task.finals),
     }

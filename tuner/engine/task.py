@@ -7,13 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from results_db.stored_records import Stage
+from results_db.stored_records import Stage, TrialRecord
+from search_spaces.records import Config
 from tuner.engine.finals import Finals
-from tuner.engine.instructions import Fault, SetStage
+from tuner.engine.instructions import Fault, Instruction, Record, Select, SetStage
 from tuner.engine.losses import FaultStreak
+from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search
 from tuner.engine.task_spec import TaskSpec
-from workers.job_records import KernelRef
+from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_records import of_duplicate_binary
+from workers.job_records import Failure, KernelRef, Measurement, Mode
 from workers.measure.timers.methods import METHODS
 
 _log = logging.getLogger(__name__)
@@ -52,32 +56,96 @@ class Task:
         """Whether the task was opened and is not over."""
         return self.stage not in (Stage.WAITING, Stage.DONE)
 
-    def enter(self, stage: Stage, note: str | None = None) -> list[SetStage]:
-        """Move to a stage. note: what users read about the task; None keeps what is stored."""
-        _log.debug("%s: %s -> %s", self.spec.label, self.stage, stage)
-        self.stage = stage
-        return [SetStage(self.spec.task_id, stage, note or None)]
+    # -- trials --------------------------------------------------------------------------------
+    def finish(self, trial: Trial, record: TrialRecord) -> list[Record]:
+        """Record a trial, and every trial that waits for the result of the same binary."""
+        _log.debug("%s: trial %d: %s", self.spec.label, trial.number, record.status)
+        trials = self.search.trials
+        self.search.finish(trial, record)
+        records = [record]
+        if trials.by_binary.get(record.binary_hash) is trial:
+            for duplicate in trials.in_state(TrialState.WAITING):
+                artifact = duplicate.artifact
+                if artifact is not None and artifact.binary_hash == record.binary_hash:
+                    copied = of_duplicate_binary(self.spec, duplicate, artifact, record)
+                    self.search.finish(duplicate, copied)
+                    records.append(copied)
+        return [Record(self.spec.task_id, each) for each in records]
 
-    def close(self) -> list[SetStage]:
-        """End the task for good and free its artifacts."""
-        note = "nothing was tried: the run was out of time" if self.search.out_of_time else None
-        instructions = self.enter(Stage.DONE, note)
-        for trial in self.search.trials.values():
-            trial.artifact = trial.check_artifact = None
+    # -- stages --------------------------------------------------------------------------------
+    def open(self, winners: Iterable[Config]) -> list[SetStage]:
+        """Begin the search. winners: of neighbouring workloads, to try after the default config."""
+        self.search.asker.add_winners(winners)
+        return self._enter(Stage.SEARCH)
+
+    def settle(self, *, draining: bool) -> list[Instruction]:
+        """Move on where the search or the finals are over.
+
+        After a search, begin the finals, or take over the outcome of an earlier task.
+        """
+        instructions: list[Instruction] = []
+        if self.stage is Stage.SEARCH and self.search.asker.exhausted:
+            settled = settled_outcome(self.search)
+            if settled is not None:
+                return [Select(self.spec.task_id, *settled), *self._close()]
+            self.finals = Finals(self.search)
+            self.finals.nominate()
+            instructions += self._enter(Stage.FINALS)
+        finals = self.finals
+        if finals is None or finals.in_flight:
+            return instructions
+        if finals.mode is Mode.CONFIRM and self.stage is Stage.FINALS:
+            instructions += self._enter(Stage.CONFIRM)
+        if draining:
+            instructions += self._leave("interrupted")
+        elif finals.mode is None:
+            selection = finals.select_unconfirmed()
+            if selection is not None:
+                instructions.append(Select(self.spec.task_id, selection, ()))
+            instructions += self._close()
         return instructions
 
-    def leave(self, note: str) -> list[SetStage]:
-        """End the task in this run. It is stored in stage SEARCH, so that a run can resume it."""
-        instructions = self.enter(Stage.SEARCH, note)
-        self.stage = Stage.DONE
-        return instructions
+    def take_final_measurement(self, result: Measurement | Failure) -> list[Instruction]:
+        """The race or the confirmation was measured, or failed as a whole."""
+        finals = self.finals
+        if finals is None or self.stage is Stage.DONE:
+            return []
+        if isinstance(result, Failure):
+            _log.warning("%s: the %s failed: %s", self.spec.label, finals.mode, result.message)
+            finals.job_failed(result)
+        elif finals.racing:
+            finals.handle_race(result)
+        elif (outcome := finals.handle_confirmation(result)) is not None:
+            return [Select(self.spec.task_id, *outcome), *self._close()]
+        elif finals.racing:
+            return [*self._enter(Stage.FINALS)]
+        return []
 
     def give_up(self, fault: Fault) -> list[SetStage]:
         """Leave the task to a later run because the machine does not recover."""
         _log.warning("%s given up: %s", self.spec.label, fault.reason)
         self.fault = fault
-        instructions = self.leave(f"given up: {fault.reason}")
-        self.search.stop()
+        instructions = self._leave(f"given up: {fault.reason}")
+        self.search.asker.stop()
+        return instructions
+
+    def _enter(self, stage: Stage, note: str | None = None) -> list[SetStage]:
+        """Move to a stage. note: what users read about the task; None keeps what is stored."""
+        _log.debug("%s: %s -> %s", self.spec.label, self.stage, stage)
+        self.stage = stage
+        return [SetStage(self.spec.task_id, stage, note or None)]
+
+    def _close(self) -> list[SetStage]:
+        """End the task for good and free its artifacts."""
+        out_of_time = self.spec.budget.ends_at is not None and not self.search.trials
+        self.search.trials.release_all()
+        note = "nothing was tried: the run was out of time" if out_of_time else None
+        return self._enter(Stage.DONE, note)
+
+    def _leave(self, note: str) -> list[SetStage]:
+        """End the task in this run. It is stored in stage SEARCH, so that a run can resume it."""
+        instructions = self._enter(Stage.SEARCH, note)
+        self.stage = Stage.DONE
         return instructions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, Stage
@@ -28,15 +28,14 @@ def progress(
     workers, used or not. fresh: trials that this process finished; the rate and the time left
     follow from them. chosen: outcomes of tasks that are shown as done for the first time.
     """
-    done = sum(task.search.done for task in engine.tasks)
+    done = sum(task.search.trials.done for task in engine.tasks)
     total = _total(engine)
     rate = fresh / elapsed_s if elapsed_s > 0 else 0.0
     stage, activity = _activity(engine)
     shown = [
         task
         for task in engine.tasks
-        if task.stage not in (Stage.WAITING, Stage.DONE)
-        or (task.stage is Stage.DONE and task.spec.task_id in chosen)
+        if task.active or (task.stage is Stage.DONE and task.spec.task_id in chosen)
     ]
     return Progress(
         done=done,
@@ -69,7 +68,7 @@ def _activity(engine: Engine) -> tuple[str, str]:
     texts = [_activity_of(engine, task)[0] for task in engine.tasks if task.active]
     counts = Counter(text for text in texts if text)
     done = sum(task.stage is Stage.DONE for task in engine.tasks)
-    trials = sum(task.search.done for task in engine.tasks)
+    trials = sum(task.search.trials.done for task in engine.tasks)
     parts = [f"{stage} {number}" for stage, number in counts.items()]
     text = ", ".join([f"{done} of {len(engine.tasks)} tasks done", *parts])
     return "tuning", f"{text}: {trials} trials"
@@ -80,12 +79,13 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
     if task.stage is Stage.DONE:
         return "closing", "ending the run"
     if finals is not None and task.stage is Stage.CONFIRM:
-        return "confirming", f"confirming against {_format_count(task.spec.baselines, 'baseline')}"
+        names = task.spec.baselines
+        return "confirming", f"confirming against {len(names)} baseline{'s' * (len(names) != 1)}"
     if finals is not None:
         return "racing", f"racing {len(finals.finalists)}"
-    if task.search.done:
+    if task.search.trials.done:
         best = _best_us(task)
-        text = f"searching: {task.search.done} trials"
+        text = f"searching: {task.search.trials.done} trials"
         return "searching", text if best is None else f"{text}, best {best:.4g} us"
     opening = "" if engine.dispatcher.workers else f", opening {task.spec.device.name}"
     building = engine.dispatcher.building
@@ -94,15 +94,11 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
     return "building", f"building {building} variant{'s' * (building != 1)}{opening}"
 
 
-def _format_count(names: Sequence[str], noun: str) -> str:
-    return f"{len(names)} {noun}{'s' * (len(names) != 1)}"
-
-
 def _total(engine: Engine) -> int | None:
     """The planned trials; None while a search without a limit of trials is open."""
     total = 0
     for task in engine.tasks:
-        if task.search.stopped:
+        if task.search.asker.stopped:
             total += len(task.search.trials)
         elif task.spec.budget.trials is None:
             return None
@@ -121,7 +117,7 @@ def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
     return TaskProgress(
         label=task.spec.label,
         stage=task.stage,
-        done=task.search.done,
+        done=task.search.trials.done,
         total=task.spec.budget.trials,
         best_us=_best_us(task),
         confirmed_us=None if ships is None else ships.median_us,

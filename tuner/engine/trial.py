@@ -31,14 +31,13 @@ class TrialState(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One config of a task. Trials are equal only if they are the same object."""
+    """One config of a task, changed by its `TrialTable` only. Equal only if the same object."""
 
     #: Its place in the order in which the task's configs were asked.
     number: int
     config: Config
     #: What suggested the config: a strategy, or `default`, `warm`, `known`, `polish`.
     strategy: str
-    #: Changed by `TrialTable.move` only.
     state: TrialState = TrialState.ASKED
     #: Jobs with this trial that were lost or did not reach it.
     attempt: int = 0

@@ -1,19 +1,32 @@
-"""The trials of one search, by config and by state."""
+"""The trials of one search and what is known of them. No other module changes a trial."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
-from results_db.stored_records import TrialRecord
-from search_spaces.records import Config, config_key
+from results_db.stored_records import Source, TrialRecord
+from search_spaces.records import Config, Status, config_key
 from tuner.engine.trial import Trial, TrialState
+from workers.job_records import Artifact, Failure
 
 
 class TrialTable(Mapping[str, Trial]):
-    """Trials by config key, in the order in which they were asked. Changes their states."""
+    """Trials by config key, in the order in which they were asked."""
 
     def __init__(self) -> None:
+        #: The trial that is measured for each binary, by digest.
+        self.by_binary: dict[str, Trial] = {}
+        #: Digests of binaries that were verified on a device of this kind.
+        self.verified: set[str] = set()
+        #: Device seconds of all results.
+        self.device_s = 0.0
+        #: Durations of builds in seconds, sorted.
+        self._build_s: list[float] = []
+        #: A trial that no worker has is dropped.
+        self._drops_idle = False
         self._by_key: dict[str, Trial] = {}
         self._states: dict[TrialState, dict[int, Trial]] = {state: {} for state in TrialState}
         self._numbers: set[int] = set()
@@ -34,30 +47,19 @@ class TrialTable(Mapping[str, Trial]):
         """How many are not done."""
         return len(self._by_key) - len(self._states[TrialState.DONE])
 
+    @property
+    def done(self) -> int:
+        """How many have a result."""
+        return self.count(TrialState.DONE)
+
+    @property
+    def median_build_s(self) -> float:
+        """The usual duration of a build; infinite before the first one."""
+        return self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
+
     def of(self, config: Config) -> Trial | None:
         """The trial of a config, if there is one."""
         return self._by_key.get(config_key(config))
-
-    def add(self, config: Config, strategy: str, asked_at: float) -> Trial:
-        """A new trial in state ASKED."""
-        return self._insert(Trial(next(self._unused), config, strategy, asked_at=asked_at))
-
-    def restore(self, record: TrialRecord) -> Trial:
-        """The trial of a result that was stored before the run was interrupted."""
-        trial = Trial(record.number, record.config, record.strategy, TrialState.DONE, record=record)
-        return self._insert(trial)
-
-    def move(self, trial: Trial, state: TrialState) -> None:
-        """Change the state of a trial; nothing else may."""
-        self._states[trial.state].pop(trial.number, None)
-        self._states[state][trial.number] = trial
-        trial.state = state
-
-    def drop(self, trial: Trial) -> None:
-        """Forget a trial that has no result. Its config may be asked again."""
-        del self._states[trial.state][trial.number]
-        del self._by_key[config_key(trial.config)]
-        trial.state = TrialState.DROPPED
 
     def in_state(self, state: TrialState) -> list[Trial]:
         """All trials in a state, in the order in which they entered it."""
@@ -71,6 +73,117 @@ class TrialTable(Mapping[str, Trial]):
         """The trial in that state that was asked first of those with the fewest lost jobs."""
         trials = self._states[state].values()
         return min(trials, key=lambda trial: (trial.attempt, trial.number), default=None)
+
+    # -- changes of a trial --------------------------------------------------------------------
+    def add(self, config: Config, strategy: str, asked_at: float) -> Trial:
+        """A new trial in state ASKED."""
+        return self._insert(Trial(next(self._unused), config, strategy, asked_at=asked_at))
+
+    def restore(self, record: TrialRecord) -> Trial:
+        """The trial of a result that was stored before the run was interrupted."""
+        trial = Trial(record.number, record.config, record.strategy, TrialState.DONE)
+        self._take_record(self._insert(trial), record)
+        return trial
+
+    def start_build(self, trial: Trial) -> None:
+        """A builder has it. A trial that has its result stays DONE."""
+        if trial.state is TrialState.ASKED:
+            self._move(trial, TrialState.BUILDING)
+
+    def take_build(self, trial: Trial, artifact: Artifact) -> Trial:
+        """Measure the trial next, or wait for the first trial with its binary, which is returned.
+
+        If that one has its result already, the caller finishes this trial with it. A trial that has
+        its own was built again for its artifact only.
+        """
+        trial.artifact = artifact
+        if trial.state is TrialState.DONE:
+            return trial
+        first = self.by_binary.setdefault(artifact.binary_hash, trial)
+        if first is trial or first.record is None:
+            self._move(trial, TrialState.READY if first is trial else TrialState.WAITING)
+        return first
+
+    def start_measurement(self, trial: Trial) -> None:
+        """A device has it."""
+        self._move(trial, TrialState.MEASURING)
+
+    def finish(self, trial: Trial, record: TrialRecord) -> None:
+        """It has its result."""
+        self._move(trial, TrialState.DONE)
+        if record.build_s > 0:
+            bisect.insort(self._build_s, record.build_s)
+        self._take_record(trial, record)
+
+    def requeue(self, trial: Trial, state: TrialState) -> None:
+        """Queue a trial again whose job gave no result, unless idle trials are dropped.
+
+        state: ASKED to build it again, READY to measure it again.
+        """
+        self._move(trial, state)
+        if self._drops_idle:
+            self.drop(trial)
+
+    def drop(self, trial: Trial) -> None:
+        """Forget a trial that has no result. Its config may be asked again."""
+        del self._states[trial.state][trial.number]
+        del self._by_key[config_key(trial.config)]
+        trial.state = TrialState.DROPPED
+        if trial.artifact and self.by_binary.get(trial.artifact.binary_hash) is trial:
+            del self.by_binary[trial.artifact.binary_hash]
+
+    def drop_idle(self) -> None:
+        """Drop every trial that no worker has, now and later."""
+        self._drops_idle = True
+        for state in (TrialState.ASKED, TrialState.READY, TrialState.WAITING):
+            for trial in self.in_state(state):
+                self.drop(trial)
+
+    def count_loss(self, trial: Trial) -> int:
+        """Note a job that was lost or did not reach the trial; how many there were."""
+        trial.attempt += 1
+        return trial.attempt
+
+    def isolate(self, trial: Trial) -> None:
+        """Measure the trial without other candidates from now on."""
+        trial.alone = True
+
+    def take_check_build(self, trial: Trial, result: Artifact | Failure) -> None:
+        """Take what came of the trial's build at the check size."""
+        trial.check_artifact = result
+
+    def release(self, trial: Trial) -> None:
+        """Free the artifact of a trial that cannot reach the finals.
+
+        The default config takes part in them however slow it is.
+        """
+        if trial.score is None or trial.strategy != "default":
+            trial.artifact = None
+
+    def release_all(self) -> None:
+        """Free all artifacts: the task is over."""
+        for trial in self.values():
+            trial.artifact = trial.check_artifact = None
+
+    def forget_time(self, trial: Trial) -> None:
+        """It cannot be built or measured any more."""
+        trial.score = None
+
+    def _move(self, trial: Trial, state: TrialState) -> None:
+        self._states[trial.state].pop(trial.number, None)
+        self._states[state][trial.number] = trial
+        trial.state = state
+
+    def _take_record(self, trial: Trial, record: TrialRecord) -> None:
+        trial.record = record
+        self.device_s += record.device_s
+        correct = record.status is Status.CORRECT
+        if correct and record.median_us:
+            trial.score = math.log(record.median_us)
+        if record.binary_hash and record.source != Source.BINARY:
+            self.by_binary.setdefault(record.binary_hash, trial)
+            if correct and record.verified_by:
+                self.verified.add(record.binary_hash)
 
     def _insert(self, trial: Trial) -> Trial:
         self._numbers.add(trial.number)

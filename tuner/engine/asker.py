@@ -1,0 +1,185 @@
+"""Which config one search tries next, and when it asks no more.
+
+In this order: a replacement for a default that fails, the start configs, the suggestions of the
+strategy, and at the end neighbours of the incumbent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from search_spaces.records import Config, config_key
+from tuner.engine import default_config
+from tuner.engine.ranking import Ranking
+from tuner.engine.stopping_rule import StoppingRule
+from tuner.engine.task_spec import TaskSpec
+from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_table import TrialTable
+from tuner.engine.warm_start import StartConfigs
+from tuner.strategies.strategy import PendingAware
+
+#: A strategy may repeat itself this often in a row. Then any config not yet tried is taken.
+_REPEATS = 20
+#: A build is late when it takes this many times the median build.
+_LATE = 2.5
+
+
+class Asker:
+    """Asks the configs of one search."""
+
+    def __init__(self, spec: TaskSpec, trials: TrialTable, ranking: Ranking) -> None:
+        #: Seconds to keep free for finals before the end of the run.
+        self.finals_s = spec.budget.finals_s
+        #: No further config is asked, unless the default config fails.
+        self.stopped = False
+        #: The last attempt to ask found no config. Later results may change that.
+        self.waiting_for_results = False
+        self._spec = spec
+        self._trials = trials
+        self._ranking = ranking
+        #: Not even a replacement for a failed default is asked: stopped, or out of time.
+        self._closed = False
+        #: The engine's clock when the first config was asked, and when the last one was.
+        self._started: float | None = None
+        self._now = 0.0
+        self._start = StartConfigs(spec)
+        gain = spec.budget.gain
+        self._stopping_rule = (
+            None if gain is None else StoppingRule(spec.space, spec.strategy, gain)
+        )
+
+    def next_trial(self, now: float) -> Trial | None:
+        """The next new trial, or None while there is nothing to ask (see `exhausted`)."""
+        if self._started is None:
+            self._started = now
+        self._now = now
+        trial = self._next(now - self._started)
+        self.waiting_for_results = trial is None
+        return trial
+
+    def add_winners(self, configs: Iterable[Config]) -> None:
+        """Try winners of neighbouring workloads next, after the default config."""
+        self._start.add_winners(configs, begun=bool(self._trials))
+
+    def learn(self, trial: Trial) -> None:
+        """Pass the result of a trial to the strategy and the stopping rule."""
+        assert trial.record is not None
+        result = trial.record.config, trial.score, trial.record.status
+        self._spec.strategy.tell(*result)
+        if self._stopping_rule is not None:
+            self._stopping_rule.record_finish(*result)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the search is over: nothing is asked any more and no trial is open."""
+        return self.stopped and not self._trials.open and self._default_replacement() is None
+
+    def stop(self) -> None:
+        """Ask no more, and drop every trial that no worker has."""
+        self.stopped = self._closed = True
+        self._trials.drop_idle()
+
+    # -- inside --------------------------------------------------------------------------------
+    def _next(self, searched_s: float) -> Trial | None:
+        self._closed = self._closed or self._spec.budget.spent(
+            now=self._now,
+            searched_s=searched_s,
+            device_s=self._trials.device_s,
+            finals_s=self.finals_s,
+        )
+        replacement = self._default_replacement()
+        if replacement is not None:
+            return self._admit(replacement, "default")
+        budget = self._spec.budget
+        left = math.inf if budget.trials is None else budget.trials - len(self._trials)
+        if self.stopped or self._closed or left <= 0:
+            self.stopped = True
+            return None
+        first = self._start.next_untried(self._trials)
+        if first is not None:
+            return self._admit(*first)
+        rule = self._stopping_rule
+        if rule is not None and rule.reached(len(self._trials), self._trials.open):
+            return self._polish_by_chance(rule)
+        if left <= budget.polish:
+            return self._polish()
+        suggested = self._ask()
+        if suggested is None:
+            self.stopped = True
+            return None
+        return self._admit(suggested, self._spec.strategy.name)
+
+    def _default_replacement(self) -> Config | None:
+        """A listed config to ask because the default fails, even beyond the budget of trials."""
+        if self._closed or self._spec.compile_only:
+            return None
+        return default_config.next_listed(self._spec, self._trials)
+
+    def _admit(self, config: Config, source: str) -> Trial:
+        trial = self._trials.add(config, source, self._now)
+        strategy = self._spec.strategy
+        if self._stopping_rule is not None:
+            self._stopping_rule.record_start(config)
+        if source != strategy.name and isinstance(strategy, PendingAware):
+            strategy.start(config)
+        return trial
+
+    def _ask(self) -> Config | None:
+        """A config without a trial. Results of repeated suggestions go to the strategy at once."""
+        strategy = self._spec.strategy
+        tries = 10**9 if strategy.replays else _REPEATS
+        for _ in range(tries):
+            suggested = strategy.ask(1)
+            if not suggested:
+                return None
+            trial = self._trials.of(suggested[0])
+            if trial is None:
+                return suggested[0]
+            if trial.record is not None:
+                strategy.tell(suggested[0], trial.score, trial.record.status)
+        feasible = self._spec.space.enumerate()
+        return next((c for c in feasible if self._trials.of(c) is None), None)
+
+    def _polish(self) -> Trial | None:
+        """An untried neighbour of the incumbent, or of the next best; None while results are
+        awaited."""
+        if self._trials.open:
+            return None
+        for trial in self._ranking.trials():
+            for config in self._spec.space.neighbours(trial.config):
+                if self._trials.of(config) is None:
+                    return self._admit(config, "polish")
+        self.stopped = True
+        return None
+
+    def _polish_by_chance(self, rule: StoppingRule) -> Trial | None:
+        """An untried neighbour of the incumbent that may still win.
+
+        None while results are awaited: they may show that the search has to go on.
+        """
+        incumbent = self._ranking.incumbent
+        config = rule.polish(incumbent.config if incumbent else None)
+        if config is not None:
+            return self._admit(config, "polish")
+        self._drop_surplus(rule)
+        self.stopped = not self._trials.open
+        return None
+
+    def _drop_surplus(self, rule: StoppingRule) -> None:
+        """Drop trials in build that are not worth waiting for. Nothing else is left to ask."""
+        building = [
+            *self._trials.in_state(TrialState.ASKED),
+            *self._trials.in_state(TrialState.BUILDING),
+        ]
+        limit_s = _LATE * self._trials.median_build_s
+        late = all(self._now - trial.asked_at > limit_s for trial in building)
+        configs = [trial.config for trial in building]
+        only_builds_left = late and len(building) == self._trials.open
+        dropped = rule.late(configs) if only_builds_left else rule.surplus(configs)
+        if dropped:
+            rule.withdraw(dropped)
+        for config in dropped:
+            self._trials.drop(self._trials[config_key(config)])
+            if isinstance(self._spec.strategy, PendingAware):
+                self._spec.strategy.withdraw(config)
