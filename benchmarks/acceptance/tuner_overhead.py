@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from results_db import Store
 from results_db.stored_records import TaskKey
+from search_spaces.log_ratio import LogRatio
 from search_spaces.params import Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Toolchain, Workload, digest
 from search_spaces.space import SearchSpace
@@ -109,8 +110,8 @@ def _time_us(artifact: Artifact) -> float:
 
 def _timing(artifact: Artifact, us: float, reference_us: float) -> Timing:
     ratio = math.log(us / reference_us)
-    samples = (us,) * SAMPLES
-    return Timing(artifact.binary_hash, us, samples, ratio, ratio - 1e-3, ratio + 1e-3, error=1e-6)
+    interval = LogRatio(ratio, ratio - 1e-3, ratio + 1e-3)
+    return Timing(artifact.binary_hash, us, (us,) * SAMPLES, interval, error=1e-6)
 
 
 def spec(task_id: int, trials: int, strategy: str) -> TaskSpec:
