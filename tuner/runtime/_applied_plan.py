@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,17 +84,16 @@ def applied_default(
     args: tuple[Any, ...],
     keywords: Mapping[str, Any],
     grid: Any,
-    configs: Sequence[Mapping[str, Any]],
 ) -> AppliedPlan | None:
     """The plan of a kernel's default config, for a miss that must not tune.
 
-    None for a kernel that has no autotuner: its caller chooses the config. configs: the default
-    configs of its tables. The rest is as for `applied_plan`.
+    None for a kernel that has no autotuner: its caller chooses the config. The arguments are as for
+    `applied_plan`.
     """
     if parts.tuner is None:
         return None
     own, passed = _own_configs(parts, args, keywords, grid)
-    found = plan_default(own, parts.names, passed, configs)
+    found = plan_default(own, parts.names, passed)
     return None if found is None else _make_applied(parts, found, args)
 
 

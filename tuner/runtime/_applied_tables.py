@@ -90,8 +90,7 @@ class AppliedTables:
         if choose_miss() == "tune":
             return None
         keywords = {**kwargs, **self._compute(args, kwargs)}
-        listed = [table.default for table in self._usable_tables() if table.default is not None]
-        return applied_default(self._parts, args, keywords, grid, listed)
+        return applied_default(self._parts, args, keywords, grid)
 
     # -- lookups -------------------------------------------------------------------------------
     def _find(

@@ -61,9 +61,9 @@ def autotune(
     default those in the environment variable TUNER_TABLES, then `tables/` in the folder of the
     kernel's module. kernel: its name in tables, by default the function's. stale: `use` admits a
     table of another Triton or of other source code, `fallback` misses instead. miss: what a launch
-    without an entry does. `tune` is as `triton.autotune`; `default` launches the table's default
-    config, or the first one that the library's pruning keeps, and never tunes. By default what the
-    environment variable TUNER_MISS says, else `tune`.
+    without an entry does. `tune` is as `triton.autotune`; `default` launches the first
+    config that the library's pruning keeps, and never tunes. By default what the environment
+    variable TUNER_MISS says, else `tune`.
 
     The workload has the dims of the table. A dim is the argument of its name, passed or default,
     whether `key` names it or not; `dtype` is the dtype of the first parameter that holds a tensor
@@ -297,10 +297,8 @@ class Autotuned:
         """The plan of a launch that misses and must not tune; None where it tunes."""
         if choose_miss(self.miss) == "tune":
             return None
-        table = self._find().table
-        listed = [] if table is None or table.default is None else [table.default]
-        named = self._name_passed(args, kwargs)
-        return plan_default(self._own_configs(args, kwargs, grid), self.arg_names, named, listed)
+        own = self._own_configs(args, kwargs, grid)
+        return plan_default(own, self.arg_names, self._name_passed(args, kwargs))
 
     def _own_configs(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> OwnConfigs:
         prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)

@@ -78,25 +78,19 @@ def choose_miss(given: Miss | None = None) -> Miss:
 
 
 def plan_default(
-    own: OwnConfigs,
-    arg_names: Sequence[str],
-    named: Mapping[str, Any],
-    configs: Sequence[Mapping[str, Any]],
+    own: OwnConfigs, arg_names: Sequence[str], named: Mapping[str, Any]
 ) -> Plan | None:
     """The plan of the default config, for a miss that must not tune; None where there is none.
 
-    configs: the default configs of tables, which come before the first one that the library's
-    pruning keeps. own, arg_names, named: as for `plan_for`.
+    It is the first config that the library's pruning keeps: what the library may launch anywhere,
+    which a table does not say of its own default config. own, arg_names, named: as for `plan_for`.
     """
     try:
         kept = [item.all_kwargs() for item in own.kept[:1]]
     except Exception:  # the library's pruning, which its own launch would call too
-        kept = []
-    for config in (*configs, *kept):
-        plan, _ = plan_for(own, arg_names, Hit(config, "default"), named)
-        if plan is not None:
-            return plan
-    return None
+        return None
+    plans = [plan_for(own, arg_names, Hit(config, "default"), named)[0] for config in kept]
+    return plans[0] if plans else None
 
 
 def plan_for(
