@@ -119,6 +119,7 @@ __getattr__ = lazy_names(
         "Launch": "search_spaces.kernel",
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
+        "Preference": "search_spaces.constraints",
         "RecordedSpace": "search_spaces.recorded.recorded_space",
         "RunOptions": "tuner.campaign",
         "RunOutcome": "tuner.campaign",
