@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Triton imports Gluon at the first launch. If that is an interpreted one, Gluon keeps functions
+# that the interpreter has replaced for the launch, and no Gluon compiles in that process any more.
+import triton.experimental.gluon  # noqa: F401
 from postgres_server import PostgresServer, private_postgres
 
 from search_spaces.absent_device import module_sets
