@@ -31,7 +31,7 @@ PLACE = "cuda" if GPU else "cpu"
 MOST_BYTES = 2**32
 
 
-def moved(kernel, workload, rng):
+def move_sizes(kernel, workload, rng):
     """The workload at other sizes: near those of another listed one or of its check size."""
     other = rng.choice(list(kernel.workloads()))
     sizes = (other if GPU else kernel.small_workload(other)).as_dict()
@@ -46,7 +46,7 @@ def moved(kernel, workload, rng):
 def foreign(kernel, device, rng):
     """A workload and a config of another one that is valid there and no point of its space."""
     source = rng.choice(list(kernel.workloads()))
-    target = moved(kernel, source, rng)
+    target = move_sizes(kernel, source, rng)
     kernel.check_workload(target)
     if kernel.cost(target).bytes > MOST_BYTES:
         return None

@@ -61,7 +61,7 @@ class MeasuredTask:
     def make_confirmation(
         self, job_id: str, candidates: tuple[Artifact, ...], check: Artifact | None
     ) -> MeasureJob:
-        """The job that confirms candidates beside the baselines.
+        """A job that times candidates and baselines, interleaved.
 
         check: the first candidate, built for the check size.
         """

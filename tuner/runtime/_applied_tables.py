@@ -156,9 +156,7 @@ class AppliedTables:
         judged = [(table, _misfit(table, device, sources)) for table in self.tables]
         self.unused = [(table, reason) for table, reason in judged if reason]
         usable = tuple(table for table, reason in judged if not reason)
-        others = [table for table, reason in self.unused if reason.startswith(_OTHER_DEVICE)]
-        others = [table for table in others if not staleness(table, sources)]
-        near = nearest_sibling(others, device) if takes_siblings() and not usable else None
+        near = self._sibling(device, sources) if takes_siblings() and not usable else None
         if near is not None and device is not None:
             self.unused = [(table, reason) for table, reason in self.unused if table is not near]
             self._say(("sibling", near.path), f"{sibling_text(near, device)}, in {near.path}")
@@ -168,6 +166,11 @@ class AppliedTables:
             if not usable or not reason.startswith(_OTHER_DEVICE):
                 self._say(("unused", table.path, reason), f"table {format_file(table)} {reason}")
         return usable
+
+    def _sibling(self, device: DeviceFacts | None, sources: frozenset[str]) -> Table | None:
+        """The table of the nearest sibling card, for this Triton and code."""
+        others = (table for table in self.tables if not is_for_device(table, device))
+        return nearest_sibling((t for t in others if not staleness(t, sources)), device)
 
 
 def _is_captured(table: Table) -> bool:

@@ -93,18 +93,18 @@ def _find(
     stale_tables: list[tuple[Table, str]] = []
     others: list[Table] = []
     for table in _candidates(kernel, paths, problems):
-        reason = staleness(table, sources)
         if not is_for_device(table, device):
-            if not reason or stale == "use":
+            if siblings and (stale == "use" or not staleness(table, sources)):
                 others.append(table)
             continue
+        reason = staleness(table, sources)
         if not reason:
             return FoundTable(table, "; ".join(problems[:2]))
         stale_tables.append((table, f"table {table.path} {reason}"))
     if stale_tables:
         table, reason = stale_tables[0]
         return FoundTable(table if stale == "use" else None, "; ".join([*problems[:1], reason]))
-    near = nearest_sibling(others, device) if siblings else None
+    near = nearest_sibling(others, device)
     if near is not None and device is not None:
         return FoundTable(near, "; ".join([*problems[:1], sibling_text(near, device)]))
     where = os.pathsep.join(paths) or "an empty search path"
