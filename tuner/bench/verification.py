@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from search_spaces.bound import BoundSpace
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Status, Workload, config_key
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
@@ -66,23 +67,30 @@ def space_variants(
 
 
 def elsewhere_variants(
-    target: BenchTarget, workload: Workload, count: int, seed: int = 0
+    target: BenchTarget,
+    workload: Workload,
+    count: int,
+    seed: int = 0,
+    spaces: dict[Workload, BoundSpace] | None = None,
 ) -> tuple[Variant, ...]:
     """Up to `count` configs that a table may give the workload though a search would not try them.
 
     They are drawn from the spaces of the kernel's other workloads whose dims differ in sizes alone,
-    and are valid on the workload and its check size, but not points of its space.
+    and are valid on the workload and its check size, but not points of its space. spaces: those of
+    the listed workloads, kept between calls, since a draw may enumerate one.
     """
     rng = random.Random(seed)
     others = [item for item in guarded_calls.workloads(target.kernel) if _is_near(item, workload)]
     size = target.check_size(workload)
-    spaces = [target.space(item) for item in (workload, size) if item is not None]
-    sources = {other: target.space(other) for other in others}
+    here = [target.space(item) for item in (workload, size) if item is not None]
+    sources = {} if spaces is None else spaces
     found: dict[str, Variant] = {}
     for other in rng.choices(others, k=_DRAWS * count) if others else ():
+        if other not in sources:
+            sources[other] = target.space(other)
         for config in sources[other].sample(rng):
-            valid = all(space.why_invalid(config) is None for space in spaces)
-            if valid and not spaces[0].feasible(config):
+            valid = all(space.why_invalid(config) is None for space in here)
+            if valid and not here[0].feasible(config):
                 found[config_key(config)] = Variant(f"of {other.key}", config)
         if len(found) == count:
             break

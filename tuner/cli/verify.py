@@ -27,6 +27,7 @@ from tuner.cli.variant_options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from search_spaces.bound import BoundSpace
     from search_spaces.records import Workload
     from tuner.bench import BenchTarget, CheckedVariant, Variant, VariantSelection
     from tuner.settings.sections import Settings
@@ -146,8 +147,9 @@ def _select(
     """The named configs of one kernel, or those drawn or enumerated."""
     from tuner import bench as library
 
+    spaces: dict[Workload, BoundSpace] = {}
     variants = {
-        item: _draw(target, item, count, seed)
+        item: _draw(target, item, count, seed, spaces)
         if drawn
         else library.named_variants(target, item, configs or ["default"], settings.database.url)
         for item in target.workloads
@@ -157,14 +159,18 @@ def _select(
 
 
 def _draw(
-    target: BenchTarget, workload: Workload, count: int | None, seed: int
+    target: BenchTarget,
+    workload: Workload,
+    count: int | None,
+    seed: int,
+    spaces: dict[Workload, BoundSpace],
 ) -> Sequence[Variant]:
     """All configs of a workload or `count` of them, and a quarter as many of other workloads."""
     from tuner import bench as library
 
     own = library.space_variants(target, workload, count, seed)
     elsewhere = -(-(count or _USUAL_SAMPLE) // 4)
-    return [*own, *library.elsewhere_variants(target, workload, elsewhere, seed)]
+    return [*own, *library.elsewhere_variants(target, workload, elsewhere, seed, spaces)]
 
 
 def _spread(
@@ -175,10 +181,9 @@ def _spread(
 
     found = library.bench_target(settings, base, kernel, workloads=None, target=target, timed=False)
     each = -(-count // len(found.workloads))
-    return library.VariantSelection(
-        found,
-        {item: _draw(found, item, each, seed) for item in found.workloads},
-    )
+    spaces: dict[Workload, BoundSpace] = {}
+    drawn = {item: _draw(found, item, each, seed, spaces) for item in found.workloads}
+    return library.VariantSelection(found, drawn)
 
 
 def _kernel_row(selection: VariantSelection, checks: Sequence[CheckedVariant]) -> dict[str, object]:
