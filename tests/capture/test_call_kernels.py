@@ -86,9 +86,7 @@ def test_a_written_tensor_is_an_output_and_all_others_are_inputs(kernels):
     assert sorted(inputs) == ["x", "y"]
     expected = inputs["x"] + 2.0 * inputs["y"]
     assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
-    assert workload == Workload.of(
-        x="float32[100]", y="float32[100]", out="float32[100]", n=100, scale=2.0
-    )
+    assert workload == Workload.of(x="float32[100]", y="float32[100]", out="float32[100]", n=100)
     assert kernel.default_config(workload, H200) == {
         "BLOCK": 64, "num_warps": 4, "num_stages": 3
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from applied_library import KEYWORDS, NAME
 
@@ -12,8 +14,43 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 
+ADAM = """
+import triton
+import triton.language as tl
+
+
+def bench(call, quantiles):
+    call()
+    return [1.0, 1.0, 1.0]
+
+
+def prune(configs, args, **more):
+    return [config for config in configs if config.kwargs["BLOCK"] <= max(64, 2 * args["n"])]
+
+
+configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+
+
+@triton.autotune(
+    configs,
+    key=["n"],
+    do_bench=bench,
+    prune_configs_by={"early_config_prune": prune},
+    restore_value=["p", "m"],
+)
+@triton.jit
+def adam(p, g, m, lr, beta, step, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mean = beta * tl.load(m + at, at < n) + (1 - beta) * tl.load(g + at, at < n)
+    tl.store(m + at, mean, at < n)
+    corrected = mean / (1 - tl.exp(step * tl.log(beta)))
+    tl.store(p + at, tl.load(p + at, at < n) - lr * corrected, at < n)
+"""
+
+
 def table_of(kernel, config, folder):
     """A table of a captured kernel, through its file, as `tuner export` writes it."""
+    from tuner.tables.kernel_facts import kernel_facts
     from tuner.tables.text import text_of
 
     table = runtime.Table(
@@ -22,7 +59,7 @@ def table_of(kernel, config, folder):
         device=runtime.current_device(),
         toolchain={"triton": triton.__version__},
         entries=tuple(runtime.Entry(w.as_dict(), config) for w in kernel.workloads()),
-        provenance={"place": kernel.place},
+        provenance=kernel_facts(kernel),
         launch_hash="aa",
         kernel_hashes=kernel.kernel_hashes(),
     )
@@ -49,3 +86,110 @@ def test_a_captured_launch_is_launched_from_its_table(applied_library, name):
         applied_library.launch(name, 100, bias=torch.ones(100))
         (use,) = application.kernels
     assert (use.state, use.hits, use.misses) == ("applied", 1, 3)
+
+
+@pytest.fixture
+def adam(applied_library):
+    """Launches the kernel of a library, checks the result, and gives the block size."""
+    module = applied_library.load(ADAM)
+
+    def launch(step, lr, n=100, dtype=torch.float32, beta=0.9):
+        p, g, m = torch.randn(n), torch.randn(n).to(dtype), torch.randn(n)
+        blocks, mean = [], beta * m + (1 - beta) * g
+        expected = p - lr * mean / (1 - beta**step)
+
+        def grid(meta):
+            blocks.append(meta["BLOCK"])
+            return (triton.cdiv(n, meta["BLOCK"]),)
+
+        module.adam[grid](p, g, m, lr, beta, step, n)
+        close = {"rtol": 1e-2, "atol": 1e-2} if dtype is torch.float16 else {}
+        torch.testing.assert_close(p, expected, **close or {"rtol": 1e-4, "atol": 1e-5})
+        torch.testing.assert_close(m, mean, **close)
+        return blocks[-1]
+
+    return launch
+
+
+def captured(adam, folder, *steps, **declared):
+    with tuner.capture() as calls:
+        for step in steps:
+            adam(step, 1e-3)
+    return calls["adam"].declare(folder=folder, **declared)
+
+
+def used(application):
+    (use,) = application.kernels
+    return use.hits, use.misses
+
+
+def test_a_table_of_one_step_of_an_optimizer_serves_all_steps(applied_library, adam):
+    kernel = captured(adam, applied_library.folder, 10, 12)
+    assert kernel.free == ("lr", "beta", "step")
+    (workload,) = kernel.workloads()
+    assert {*workload} == {"p", "g", "m", "n"}
+    path = table_of(kernel, {"BLOCK": 128, "num_warps": 2}, applied_library.folder)
+    with tuner.applied(path) as application:
+        assert [adam(11, 0.5), adam(11, 0.25), adam(13, 1e-2, beta=0.99), adam(1, 2)] == [128] * 4
+    assert used(application) == (4, 0)
+
+
+def test_free_arguments_are_in_the_key_where_they_are_declared_as_sizes(applied_library, adam):
+    kernel = captured(adam, applied_library.folder, 10, sizes=["step"])
+    assert kernel.free == ("lr", "beta")
+    path = table_of(kernel, {"BLOCK": 128, "num_warps": 2}, applied_library.folder)
+    with tuner.applied(path) as application:
+        adam(10, 0.5)
+        adam(11, 0.5)
+    assert used(application) == (1, 1)
+
+
+def test_a_config_of_the_librarys_own_serves_other_sizes(applied_library, adam):
+    kernel = captured(adam, applied_library.folder, 10)
+    path = table_of(kernel, {"BLOCK": 128, "num_warps": 4}, applied_library.folder)
+    with tuner.applied(path) as application:
+        assert [adam(11, 0.5, n=n) for n in (100, 1000, 129)] == [128] * 3
+        assert used(application) == (3, 0)
+        adam(11, 0.5, n=40)  # where the library's pruning drops it
+        adam(11, 0.5, n=1)  # which Triton compiles in
+        adam(11, 0.5, n=1000, dtype=torch.float16)
+    assert used(application) == (3, 3)
+
+
+def test_a_widened_config_serves_its_own_sizes_alone(applied_library, adam):
+    kernel = captured(adam, applied_library.folder, 10)
+    path = table_of(kernel, {"BLOCK": 128, "num_warps": 8}, applied_library.folder)
+    with tuner.applied(path) as application:
+        adam(11, 0.5)
+        adam(11, 0.5, n=1000)
+    assert used(application) == (1, 1)
+
+
+def test_the_nearest_call_with_a_config_of_the_librarys_own_is_taken(applied_library, adam):
+    kernels = []
+    for n in (200, 3000, 50000):
+        with tuner.capture() as calls:
+            adam(10, 0.5, n=n)
+        kernels.append(calls["adam"].declare(folder=applied_library.folder))
+    given = [{"BLOCK": 64}, {"BLOCK": 128}, {"BLOCK": 64, "num_warps": 1}]
+    paths = []
+    for at, (kernel, config) in enumerate(zip(kernels, given, strict=True)):
+        path = table_of(kernel, {"num_warps": 4, **config}, applied_library.folder)
+        paths.append(path.rename(path.with_name(f"{at}.json")))
+    whole = runtime.read(paths[0])
+    entries = [entry for path in paths for entry in runtime.read(path).entries]
+    with tuner.applied(replace(whole, entries=tuple(entries))):
+        assert [adam(7, 0.5, n=n) for n in (201, 500, 1000, 49999)] == [64, 64, 128, 128]
+
+
+def test_a_caller_that_chooses_the_config_is_served_where_it_chooses_that_of_the_table(
+    applied_library,
+):
+    with tuner.capture() as calls:
+        applied_library.launch("plain", 100)
+    kernel = calls["body"].declare(folder=applied_library.folder)
+    path = table_of(kernel, {"num_warps": 4}, applied_library.folder)
+    for warps, counts in ((4, (1, 0)), (8, (0, 1))):
+        with tuner.applied(path) as application:
+            applied_library.launch("plain", 1000, num_warps=warps)
+        assert used(application) == counts

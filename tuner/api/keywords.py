@@ -20,7 +20,8 @@ R = TypeVar("R")
 Budget: TypeAlias = int | str | Mapping[str, Any]
 #: Keywords of captured calls, which `tune` no longer takes, with an example of each.
 _DECLARED = {
-    "widen": "True", "space": '{"BLOCK": [64, 128]}', "reference": "function", "tolerance": "0.01"
+    "widen": "True", "space": '{"BLOCK": [64, 128]}', "reference": "function", "tolerance": "0.01",
+    "free": '["step"]', "sizes": '["seed"]',
 }  # fmt: skip
 
 

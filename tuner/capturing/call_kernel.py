@@ -88,6 +88,13 @@ class CallKernel(AdoptedKernel):
     def place(self) -> str:
         return self._declared.calls[0].place
 
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The arguments that no workload has, since their values do not change the work."""
+        return tuple(
+            dict.fromkeys(name for call in self._declared.calls for name in call.free or ())
+        )
+
     def call(self, workload: Workload) -> Call:
         """The call of a workload; raises `WorkloadError` for another one."""
         found = self._calls.get(workload)

@@ -79,6 +79,8 @@ class Grid:
     reads: tuple[str, ...] = ()
     #: Values of these parameters, and the grid for them.
     rows: tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...] = ()
+    #: Scalar arguments whose other values change the grid, or what heuristics compute.
+    steered_by: tuple[str, ...] = ()
 
     def of(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid for a config, given by its launch values; None where it is not known."""
@@ -137,6 +139,8 @@ class Call:
     written: tuple[Written, ...] | None = None
     #: Tensor arguments that the library's hooks set to zero before every launch.
     zeroed: tuple[str, ...] = field(default=())
+    #: Arguments whose values do not change the work; None until that was asked.
+    free: tuple[str, ...] | None = None
 
     @property
     def digest(self) -> str:

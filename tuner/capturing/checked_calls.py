@@ -53,6 +53,7 @@ def _check_call(call: Call) -> None:
         _check_name(name)
         _check_argument(encoded, len(call.views))
     _require(set(call.keywords) <= call.arguments.keys(), "a keyword is no argument")
+    _require({*(call.free or ())} <= call.arguments.keys(), "it frees what is no argument")
     _require(set(call.zeroed) <= call.arguments.keys(), "it zeroes what is no argument")
     for name in call.grid.reads:
         _check_name(name)

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -29,10 +30,13 @@ from tuner.capturing.call_kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.call_records import Call
 from tuner.capturing.checked_calls import check_place
 from tuner.capturing.files import as_json, from_json
+from tuner.capturing.lowering import lower
 from tuner.capturing.places import NoPlace, load_place, place_of
 from tuner.capturing.probe import probe
 from tuner.capturing.recorder import parts_of
+from tuner.capturing.sorting import correct, sort_call
 from tuner.capturing.widening import Opened, check_space
+from tuner.runtime import kernel_hash
 
 _FILE = '''"""Calls captured by tuner.capture(). Written by tuner; do not edit."""
 
@@ -54,6 +58,8 @@ def declare(
     reference: Callable[..., Any] | None,
     tolerance: float | None,
     folder: Path | None,
+    free: Sequence[str] = (),
+    sizes: Sequence[str] = (),
 ) -> CallKernel:
     """The kernel of captured calls, with a file in a folder by which other processes find it."""
     refuse_nested("tuning a captured call")
@@ -65,6 +71,7 @@ def declare(
             _check_options(call, parts)
             if call.written is None:
                 call = probe(call, parts, contents, device_here())
+            call = _sort(call, parts)
             check_space(call, parts, opened)
         if call.problem:
             raise KernelError(f"{where}: {call.problem}", "docs/capture.md lists what is captured")
@@ -77,7 +84,7 @@ def declare(
             raise KernelError(
                 f"{where}: {problem}", "put reference= at the top level of a module or script"
             ) from None
-    distinct = _distinct(calls, opened, captured)
+    distinct = _distinct(correct(calls, free, sizes), opened, captured)
     declared = Declared(tuple(distinct), opened, own_place, tolerance, contents)
     text = _as_text(declared)
     kernel = kernel_of(text)
@@ -122,11 +129,32 @@ def probe_calls(calls: Iterable[Call], contents: Mapping[str, bytes]) -> list[Ca
         if not call.problem and call.written is None:
             try:
                 parts = parts_of(load_place(call.place), call)
-                call = probe(call, parts, contents, device_here())
+                call = _sort(probe(call, parts, contents, device_here()), parts)
             except TunerError as problem:
                 call = call.with_problem(problem.message)
         found.append(call)
     return found
+
+
+def sort_loaded(calls: Iterable[Call]) -> list[Call]:
+    """The calls with their free arguments, where this process has imported the kernel."""
+    found = []
+    for call in calls:
+        where = call.place.rpartition(":")[0]
+        if call.free is None and not call.problem and (where in sys.modules or _is_main(where)):
+            with suppress(TunerError):
+                call = _sort(call, parts_of(load_place(call.place), call))
+        found.append(call)
+    return found
+
+
+def _sort(call: Call, parts: AutotuneParts) -> Call:
+    return sort_call(call, parts, lambda: lower(call, kernel_hash(parts.fn)))
+
+
+def _is_main(file: str) -> bool:
+    own = getattr(sys.modules.get("__main__"), "__file__", None)
+    return own is not None and file == f"{Path(own).resolve()}"
 
 
 def _check_options(call: Call, parts: AutotuneParts) -> None:

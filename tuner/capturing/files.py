@@ -136,6 +136,8 @@ def _call(item: Mapping[str, Any]) -> Call:
     fields["decorators"] = tuple(fields["decorators"])
     fields["keywords"] = tuple(fields["keywords"])
     fields["zeroed"] = tuple(fields["zeroed"])
+    if fields.get("free") is not None:
+        fields["free"] = tuple(fields["free"])
     fields["buffers"] = tuple(
         Buffer(**{**each, "values": None if each["values"] is None else Values(**each["values"])})
         for each in fields["buffers"]
@@ -150,6 +152,7 @@ def _call(item: Mapping[str, Any]) -> Call:
         grid["callable"],
         tuple(grid["reads"]),
         tuple((tuple(read), tuple(sizes)) for read, sizes in grid["rows"]),
+        tuple(grid.get("steered_by", ())),
     )
     written = fields["written"]
     fields["written"] = None if written is None else tuple(Written(**each) for each in written)

@@ -29,8 +29,9 @@ def tabulate(
     arguments: those of the launch. defaults: of the parameters that were not passed.
     """
     first = parts.launch_values(parts.configs[0])
+    steered_by = _list_steering(grid, parts, arguments, defaults)
     if not callable(grid):
-        return Grid(_sizes(grid))
+        return Grid(_sizes(grid), steered_by=steered_by)
     names = set(parts.arg_names)
 
     def bind(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +47,37 @@ def tabulate(
     if computed & seen.names:
         reads = [name for name in tunable if any(name in config for config in parts.configs)]
     rows = _rows(reads, tunable, parts, lambda values: _sizes(grid(bind(values))))
-    return Grid(sizes, True, tuple(reads), rows)
+    return Grid(sizes, True, tuple(reads), rows, steered_by)
+
+
+def other_values(value: float) -> tuple[float, ...]:
+    """Values that a scalar might have as well."""
+    return (not value,) if isinstance(value, bool) else (-value, 2 * value + 1, 65 * value + 4096)
+
+
+def _list_steering(
+    grid: Any, parts: AutotuneParts, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The scalars whose other values change the grid, or what heuristics compute."""
+    first = parts.launch_values(parts.configs[0])
+
+    def outcome(changed: Mapping[str, Any]) -> Any:
+        given = {**arguments, **changed}
+        try:
+            computed = parts.constants(given, first)
+            meta = {**defaults, **given, **first, **computed}
+            named = {name: meta[name] for name in parts.arg_names if name in meta}
+            return repr((computed, _sizes(grid(named)) if callable(grid) else ()))
+        except Exception as error:  # as for a size that nothing has
+            return repr(error)
+
+    scalars = {name: v for name, v in arguments.items() if isinstance(v, bool | int | float)}
+    base = outcome({}) if scalars else ""
+    return tuple(
+        name
+        for name, value in scalars.items()
+        if any(outcome({name: other}) != base for other in other_values(value))
+    )
 
 
 def tunable_values(parts: AutotuneParts, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:

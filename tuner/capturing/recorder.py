@@ -15,10 +15,12 @@ from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
+from tuner.capturing.data_flow import free_scalars
 from tuner.capturing.grids import tabulate
 from tuner.capturing.known_launches import Known, KnownLaunches
 from tuner.capturing.places import NoPlace, base_of, place_of
 from tuner.capturing.snapshot import Snapshot
+from tuner.capturing.sorting import sort_call
 from tuner.capturing.specialization import code_of, key_of
 
 #: The most distinct launches of one kernel, and of all kernels, that are recorded.
@@ -105,7 +107,7 @@ class Recorder:
             call = call.with_problem(_launch_problem(call, error))
             self._add(kernel, args, kwargs, key, call)
             raise
-        self._add(kernel, args, kwargs, key, _complete_record(call, kernel))
+        self._add(kernel, args, kwargs, key, _complete_record(call, kernel, result))
         return result
 
     def _room(self, kernel: Any) -> bool:
@@ -253,8 +255,9 @@ def _launch_problem(call: Call, error: BaseException) -> str:
     return f"its launch raises {one_line(error)}"
 
 
-def _complete_record(call: Call, kernel: Any) -> Call:
-    """The record after the launch, with the config that the library chose."""
+def _complete_record(call: Call, kernel: Any, compiled: Any) -> Call:
+    """The record after the launch, with the config that the library chose and, where the launch
+    has compiled it, its free arguments."""
     if call.problem:
         return call
     try:
@@ -264,6 +267,8 @@ def _complete_record(call: Call, kernel: Any) -> Call:
         if "autotune" in call.decorators and best is not None:
             config = parts.plain(best)
         sizes = call.grid.of(parts.launch_values(config)) or call.grid.sizes
-        return replace(call, default=config, grid=replace(call.grid, sizes=sizes))
+        call = replace(call, default=config, grid=replace(call.grid, sizes=sizes))
+        text = getattr(compiled, "asm", {}).get("ttir")
+        return sort_call(call, parts, lambda: free_scalars(text)) if text else call
     except Exception as problem:
         return call.with_problem(f"its config is unknown: {one_line(problem)}")

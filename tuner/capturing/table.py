@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from search_spaces.records import Value
     from tuner.capturing.call_kernel import CallKernel
 
-_COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "note")
+_COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "free", "note")
 #: The most tensors of a call that a row shows.
 _MOST_SHOWN = 4
 
@@ -49,6 +49,8 @@ class CapturedKernel:
         space: Mapping[str, Sequence[Value]] | None = None,
         reference: Callable[..., Any] | None = None,
         tolerance: float | None = None,
+        free: Sequence[str] = (),
+        sizes: Sequence[str] = (),
         folder: str | Path | None = None,
     ) -> CallKernel:
         """Make a kernel of the calls; its workloads are the calls, and `tuner.tune` takes it.
@@ -56,6 +58,8 @@ class CapturedKernel:
         widen: whether to open the space to further compiler options and sizes. space: parameters
         with further values. reference: computes the outputs from the inputs by name, in float64; by
         default the library's own config is the reference. tolerance: the largest relative error.
+        free: arguments whose values do not change the work, though the analysis says so. sizes:
+        arguments that count, though the analysis calls them free.
         folder: for the file by which workers import the kernel; by default a temporary one, which
         is removed when the process ends.
 
@@ -72,6 +76,8 @@ class CapturedKernel:
             reference,
             tolerance,
             None if folder is None else Path(folder),
+            free,
+            sizes,
         )
 
     def __len__(self) -> int:
@@ -84,10 +90,10 @@ class CapturedKernel:
         return (CapturedKernel([call], self.contents) for call in self.calls)
 
     def __repr__(self) -> str:
-        return as_text(rows_of(self.calls), "no calls")
+        return as_text(_sorted_rows(self.calls), "no calls")
 
     def _repr_html_(self) -> str:
-        return as_html(rows_of(self.calls))
+        return as_html(_sorted_rows(self.calls))
 
 
 class Calls:
@@ -166,13 +172,20 @@ class Calls:
         save(Path(path), records, self._contents)
 
     def __repr__(self) -> str:
-        lines = [as_text(rows_of(self.records), "no launch of a Triton kernel was captured")]
+        lines = [as_text(_sorted_rows(self.records), "no launch of a Triton kernel was captured")]
         for name, count in self.dropped.items():
             lines.append(f"{name}: {count} launches with further arguments are not recorded")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return as_html(rows_of(self.records))
+        return as_html(_sorted_rows(self.records))
+
+
+def _sorted_rows(calls: Sequence[Call]) -> list[dict[str, str]]:
+    """Rows with the free arguments of kernels that this process has imported."""
+    from tuner.capturing.declared import sort_loaded
+
+    return rows_of(sort_loaded(calls))
 
 
 def rows_of(calls: Sequence[Call]) -> list[dict[str, str]]:
@@ -200,6 +213,7 @@ def _row(call: Call, total_us: float) -> dict[str, str]:
         "configs": f"{call.configs}" if call.configs else "",
         "launches": f"{call.count}",
         "GPU time": share or "not measured",
+        "free": ", ".join(call.free or ()),
         "note": "; ".join(notes),
     }
 

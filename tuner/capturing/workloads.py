@@ -16,13 +16,13 @@ from tuner.capturing.call_records import Call, Encoded
 
 
 def workload_of(call: Call, tuned: Collection[str]) -> Workload:
-    """The workload of a call. tuned: the arguments that a config sets."""
+    """The workload of a call, without its free arguments. tuned: those that a config sets."""
     owners: dict[int, tuple[str, int]] = {}
     return Workload.from_mapping(
         {
             name: _dim(call, name, encoded, owners)
             for name, encoded in call.arguments.items()
-            if name not in tuned
+            if name not in tuned and name not in (call.free or ())
         }
     )
 

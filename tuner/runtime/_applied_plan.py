@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ._call_key import GRID
+from ._call_key import GRID, is_call_key
 from ._decorators import Decorated
 from ._entry import Hit
-from ._own_configs import OwnConfigs, bound_prune
+from ._own_configs import OwnConfigs, as_config, bound_prune
 from ._plan import Plan, plan_default, plan_for
 from ._text import printable
 
@@ -66,7 +66,8 @@ def applied_plan(
     keywords: Mapping[str, Any],
     grid: Any,
 ) -> tuple[AppliedPlan | None, str]:
-    """The plan for a hit; or None with the reason why the config must not be launched.
+    """The plan for a hit; or None with the reason why the config must not be launched, which is
+    empty for a call of other sizes whose config is none of the library's own.
 
     named: all arguments of the launch by name, with defaults and what outer heuristics compute.
     keywords: those that are passed by keyword, and what outer heuristics compute.
@@ -74,9 +75,25 @@ def applied_plan(
     if parts.tuner is not None:
         own, passed = _own_configs(parts, args, keywords, grid)
         found, problem = plan_for(own, parts.names, hit, passed)
+        if _is_near_call(hit) and not (found and any(found.best is item for item in own.kept)):
+            return None, ""
     else:
+        if _is_near_call(hit) and not _is_callers(hit, named):
+            return None, ""
         found, problem = _without_tuner(parts, hit, named, grid)
+        if found and _is_near_call(hit):
+            found = replace(found, config={})  # launched as the caller does, whatever it chooses
     return (None, problem) if found is None else (_make_applied(parts, found, args), "")
+
+
+def _is_near_call(hit: Hit) -> bool:
+    return hit.how == "nearest" and hit.entry is not None and is_call_key(hit.entry.key)
+
+
+def _is_callers(hit: Hit, named: Mapping[str, Any]) -> bool:
+    """Whether a config is what the caller of a kernel without an autotuner chooses."""
+    given = {**as_config({}).all_kwargs(), **named}
+    return all(given.get(name) == value for name, value in hit.config.items())
 
 
 def applied_default(

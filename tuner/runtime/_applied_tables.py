@@ -11,15 +11,16 @@ from typing import Any
 
 from ._applied_plan import AppliedPlan, applied_default, applied_plan
 from ._arguments import Arguments
-from ._call_key import call_key, describe, is_call_key, is_of_launch
+from ._call_key import describe
+from ._captured_calls import counted_of, find_calls, is_captured
 from ._decorators import Decorated
 from ._device import current_device, takes_siblings
 from ._device_facts import DeviceFacts
 from ._entry import Hit
-from ._memo import ABSENT, Memos
+from ._memo import Memos
 from ._plan import choose_miss
 from ._source import accepted_hashes
-from ._table import Table, miss_text
+from ._table import Table
 from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
 from ._text import printable
 
@@ -51,10 +52,11 @@ class AppliedTables:
         own = self._arguments
         wanted = dims.union(own.keys)
         computed = bool(self._parts.computed & dims or own.dims or own.key_map)
-        captured = any(_is_captured(table) for table in self.tables)
-        if computed or captured:
-            # What computes a dim may read any argument; those that a key omits have their defaults.
+        captured = any(is_captured(table) for table in self.tables)
+        if computed:  # what computes a dim may read any argument
             wanted.update(self._parts.names)
+        # Those that a key of a captured call omits have their defaults, or are free.
+        wanted.update(*(counted_of(table, self._parts.names) for table in self.tables))
         entries = [entry for table in self.tables for entry in table.entries]
         tuned = {name for entry in entries for name in entry.config}
         return Memos(
@@ -72,16 +74,17 @@ class AppliedTables:
         """The launch of a config of the tables; None with a reason said where there is none."""
         keywords = {**kwargs, **self._compute(args, kwargs)}
         named = self._arguments.name_arguments(args, keywords)
-        hit, reason = self._find(named, args, keywords, grid)
-        if hit is None:
-            if reason:
-                self._say("miss", reason)
-            return self.plan_default(args, kwargs, grid)
-        plan, problem = applied_plan(self._parts, hit, named, args, keywords, grid)
-        if plan is None:
-            self._say(("refused", hit.table), f"table {hit.table} {problem}")
-            return self.plan_default(args, kwargs, grid)
-        return plan
+        hits, reason = self._find(named, args, keywords, grid)
+        for hit in hits:
+            plan, problem = applied_plan(self._parts, hit, named, args, keywords, grid)
+            if plan is not None:
+                return plan
+            if problem:
+                reason = ""
+                self._say(("refused", hit.table), f"table {hit.table} {problem}")
+        if reason:
+            self._say("miss", reason)
+        return self.plan_default(args, kwargs, grid)
 
     def plan_default(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
@@ -95,45 +98,23 @@ class AppliedTables:
     # -- lookups -------------------------------------------------------------------------------
     def _find(
         self, named: Mapping[str, Any], args: tuple[Any, ...], keywords: dict[str, Any], grid: Any
-    ) -> tuple[Hit | None, str]:
-        """An exact hit of any table, else the first of any kind; else None with the reason."""
-        first: Hit | None = None
+    ) -> tuple[list[Hit], str]:
+        """An exact hit of any table, else all others in the order to try them; and the reason for
+        a miss."""
+        found: list[Hit] = []
         reasons = []
         for table in self._usable_tables():
-            if _is_captured(table):
-                hit, reason = self._find_captured(table, named, grid)
+            if is_captured(table):
+                own = self._arguments.defaults
+                hits, reason = find_calls(table, self._parts, named, own, grid)
             else:
                 hit, reason = self._arguments.find(table, args, keywords)
-            if hit is not None and hit.how == "exact":
-                return hit, ""
-            first = first or hit
+                hits = [] if hit is None else [hit]
+            if hits and hits[0].how == "exact":
+                return hits[:1], ""
+            found += hits
             reasons.append(reason)
-        return first, reasons[0] if reasons else ""
-
-    def _find_captured(
-        self, table: Table, named: Mapping[str, Any], grid: Any
-    ) -> tuple[Hit | None, str]:
-        """The hit of a table of captured launches."""
-        free = {name for entry in table.entries for name in entry.config} | self._parts.computed
-        fixed = [name for name in self._parts.names if name in named and name not in free]
-        whole = call_key({name: named[name] for name in fixed}, grid)
-        found = None
-        for entry in table.index.values():
-            if not is_of_launch(entry.key, named, grid) or any(
-                self._is_set(name, named) for name in fixed if name not in entry.key
-            ):
-                continue
-            hit = Hit(entry.config, "exact", 0.0, entry, table.path)
-            # As in other tables, 1 matches an entry of true where there is none of 1.
-            if all(type(entry.key[name]) is type(whole.get(name)) for name in entry.key):
-                return hit, ""
-            found = found or hit
-        return found, "" if found else miss_text(table, whole)
-
-    def _is_set(self, name: str, named: Mapping[str, Any]) -> bool:
-        """Whether an argument that a key leaves out has another value than its default."""
-        default, value = self._arguments.defaults.get(name, ABSENT), named[name]
-        return value is not default and (default is ABSENT or value != default)
+        return found, reasons[0] if reasons else ""
 
     def _compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What the heuristics compute that run before a config is known."""
@@ -171,10 +152,6 @@ class AppliedTables:
         """The table of the nearest sibling card, for this Triton and code."""
         others = (table for table in self.tables if not is_for_device(table, device))
         return nearest_sibling((t for t in others if not staleness(t, sources)), device)
-
-
-def _is_captured(table: Table) -> bool:
-    return any(is_call_key(entry.key) for entry in table.entries)
 
 
 def _misfit(table: Table, device: DeviceFacts | None, sources: frozenset[str]) -> str:

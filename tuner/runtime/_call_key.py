@@ -56,19 +56,25 @@ def is_of_launch(key: Mapping[str, Value], arguments: Mapping[str, Any], grid: A
     if GRID in key and key[GRID] != grid_text(grid):
         return False
     return all(
-        name in arguments and _is_equal(expected, arguments[name])
+        name in arguments and is_equal(expected, arguments[name])
         for name, expected in key.items()
         if name != GRID
     )
 
 
-def _is_equal(expected: Value, value: Any) -> bool:
+def is_equal(expected: Value, value: Any) -> bool:
+    """Whether a value of a key describes an argument."""
     found = describe(value)
     if not isinstance(expected, str) or not isinstance(found, str):
         return found == expected and isinstance(found, str) == isinstance(expected, str)
     if is_tensor(value) and "[" not in expected:
         return found.partition("[")[0] == expected
-    return found == _TENSOR.sub(r"\1", expected)
+    return found == sizes_alone(expected)
+
+
+def sizes_alone(text: str) -> str:
+    """The text of a tensor without strides, shared memory and address."""
+    return _TENSOR.sub(r"\1", text)
 
 
 def grid_text(grid: Any) -> str | None:

@@ -156,14 +156,14 @@ class Memos:
                 get = self._read_other if "other" in kinds else _read_optional
                 more.append(_read_each(get, [place]))
             else:
-                more.append(_read_each(_dtype_of, [place]))
+                more.append(_read_each(_read_kind, [place]))
         if self.typed and values:
             more.append(_read_each(type, values))
         return values, tensors, more
 
     def _read_other(self, value: Any) -> Any:
         text = None if is_tensor(value) and not self._captured else self._text(value)
-        return text, text.__class__, _dtype_of(value)
+        return text, text.__class__, getattr(value, "dtype", None)
 
 
 def _read_launch(first: int, free: bool, shaped: bool, keyword: Read, places: Places) -> MakeMemo:
@@ -254,8 +254,9 @@ def _kind(value: Any) -> str:
     return "tensor" if is_tensor(value) and not is_descriptor(value) else "other"
 
 
-def _dtype_of(value: Any) -> Any:
-    return getattr(value, "dtype", None)
+def _read_kind(value: Any) -> Any:
+    """What counts of a value that is not wanted: the dtype of a tensor, else the class."""
+    return getattr(value, "dtype", value.__class__)
 
 
 def _read_optional(value: Any) -> Any:

@@ -17,6 +17,7 @@ from search_spaces.log_ratio import LogRatio, split_ratio
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.tables.kernel_facts import kernel_facts
 from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.valid_sizes import rule_of, valid_sizes
 from workers import backend_kinds
@@ -215,10 +216,8 @@ def _provenance(stored: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]:
     run = stored.run
     confirmed = [t.selection.confirmed_at for t in tasks if t.selection]
     latest = max((moment for moment in confirmed if moment), default=run.finished_at)
-    # Where `tuner.apply` finds a kernel of a library.
-    place = getattr(stored.kernel(tasks[0].key.kernel), "place", "")
     return {
-        **({"place": place} if place else {}),
+        **kernel_facts(stored.kernel(tasks[0].key.kernel)),
         "run": run.run_id,
         "campaign": run.campaign,
         "generated_at": (latest or run.started_at).isoformat(),

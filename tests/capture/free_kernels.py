@@ -1,0 +1,40 @@
+# mypy: ignore-errors
+"""Kernels whose scalar arguments do different things."""
+
+import triton
+import triton.language as tl
+
+
+def measured(call, quantiles):
+    """A benchmark without a GPU: every config takes equally long."""
+    call()
+    return [1.0, 1.0, 1.0]
+
+
+CONFIGS = [triton.Config({"BLOCK": block}, num_warps=4) for block in (64, 128)]
+
+
+@triton.autotune(CONFIGS, key=["n"], do_bench=measured)
+@triton.jit
+def adam(p, g, m, lr, beta, step, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    grad = tl.load(g + at, at < n)
+    mean = beta * tl.load(m + at, at < n) + (1 - beta) * grad
+    tl.store(m + at, mean, at < n)
+    corrected = mean / (1 - tl.exp(step * tl.log(beta)))
+    tl.store(p + at, tl.load(p + at, at < n) - lr * corrected, at < n)
+
+
+@triton.jit
+def many(x, out, n, stride, turns, seed, lr, scale, shift, width, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at * stride, at < n, shift)
+    total = value * 0.0
+    for _turn in range(turns):
+        total += scale * value
+        value += shift
+    if lr > 0:
+        tl.store(out + at, total, at < n)
+        total += tl.load(x + at, at < n)
+    kept = ((at * 1103515245 + seed) >> 16) & 1
+    tl.store(out + at, tl.where(kept == 1, total, scale), (at < n) & (at < width))

@@ -1,0 +1,91 @@
+"""Arguments of captured calls by what they do: free ones leave the workload."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+import torch
+import triton
+
+import tuner
+from search_spaces.errors import KernelError
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+    sys.modules.pop("free_kernels", None)
+    yield importlib.import_module("free_kernels")
+    sys.modules.pop("free_kernels", None)
+
+
+def blocks(meta):
+    return (triton.cdiv(100, meta["BLOCK"]),)
+
+
+def captured(launch):
+    with tuner.capture() as calls:
+        launch()
+    return calls
+
+
+def adam(kernels, step=10, lr=1e-3, grid=blocks):
+    p, g, m = (torch.randn(100) for _ in range(3))
+    kernels.adam[grid](p, g, m, lr, 0.9, step, 100)
+
+
+def many(kernels, seed=7, scale=2.0, grid=blocks):
+    x, out = torch.randn(400), torch.empty(100)
+    kernels.many[grid](x, out, 100, 3, 5, seed, 0.1, scale, 0.5, 90, BLOCK=64)
+
+
+def test_masks_strides_loops_and_branches_are_not_free(kernels):
+    kernel = captured(lambda: many(kernels))["many"].declare()
+    assert {*kernel.free} == {"seed", "scale", "shift"}
+    (workload,) = kernel.workloads()
+    assert workload.as_dict() == {
+        "x": "float32[400]", "out": "float32[100]", "BLOCK": 64,
+        "n": 100, "stride": 3, "turns": 5, "lr": 0.1, "width": 90,
+    }  # fmt: skip
+
+
+def test_calls_that_differ_in_free_arguments_are_one(kernels):
+    def launch():
+        for step in (1, 2, 3):
+            adam(kernels, step, lr=step * 1e-3)
+
+    calls = captured(launch)
+    kernel = calls["adam"].declare()
+    assert (len(calls), len(kernel.workloads()), kernel.free) == (3, 1, ("lr", "beta", "step"))
+    assert "lr, beta, step" in repr(calls)
+    assert "lr, beta, step" in repr(calls["adam"])
+
+
+def test_a_grid_that_depends_on_a_scalar_keeps_it(kernels):
+    def by_step(meta):
+        return (triton.cdiv(100, meta["BLOCK"]) + meta["step"] - 10,)
+
+    assert captured(lambda: adam(kernels, grid=by_step))["adam"].declare().free == ("lr", "beta")
+    tuple_grid = captured(lambda: adam(kernels, grid=(2,)))["adam"]
+    assert tuple_grid.declare().free == ("lr", "beta", "step")
+
+
+def test_the_sorting_can_be_corrected(kernels):
+    calls = captured(lambda: many(kernels))["many"]
+    corrected = calls.declare(free=["lr"], sizes=["seed"])
+    assert {*corrected.free} == {"lr", "scale", "shift"}
+    for wrong in ({"free": ["lrr"]}, {"sizes": ["x"]}, {"free": ["n"], "sizes": ["n"]}):
+        with pytest.raises(KernelError) as error:
+            calls.declare(**wrong)
+        assert "\n" not in error.value.message
+        assert next(iter(wrong)) in error.value.message
+
+
+def test_a_file_of_calls_keeps_the_sorting(kernels, tmp_path):
+    calls = captured(lambda: adam(kernels))
+    calls.save(tmp_path / "calls.json")
+    (call,) = tuner.load_calls(tmp_path / "calls.json").records
+    assert call.free == ("lr", "beta", "step")

@@ -1,0 +1,86 @@
+"""The free scalars of calls that no compiled launch shows: those of Triton's interpreter.
+
+A process that interprets kernels cannot compile them. So another one, which is kept, compiles the
+launch of a call for an absent device.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from search_spaces.records import digest
+from tuner.capturing.call_records import Call, Encoded
+from tuner.capturing.data_flow import free_scalars
+from workers.supervision.supervised_child import SupervisedChild
+from workers.warm.fork_server import ForkServer
+from workers.warm.preload import TORCH, Preload
+
+_TARGET = "cuda:90"
+_TIMEOUT_S = 120.0
+#: Free scalars by what the TTIR of a launch depends on.
+_known: dict[str, frozenset[str]] = {}
+
+
+def lower(call: Call, code: str) -> frozenset[str]:
+    """The free scalars of a call's own launch. code: a digest of the kernel's code.
+
+    Raises what the process raises, and what its end raises.
+    """
+    kinds = {name: _kind_of(call, encoded) for name, encoded in call.arguments.items()}
+    key = digest([code, call.place, kinds, dict(call.default or {}), dict(call.options)])
+    if key not in _known:
+        service = f"{__name__}:{LoweringService.__name__}"
+        child = SupervisedChild(service, server=_server(), name="lowering")
+        try:
+            _known[key] = child.request("lower", call, timeout_s=_TIMEOUT_S)
+        finally:
+            child.retire()
+    return _known[key]
+
+
+class LoweringService:
+    """In the process: compiles a call."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._cache = cache_dir
+
+    def lower(self, call: Call) -> frozenset[str]:
+        from search_spaces.absent_device.module_sets import modules_of
+        from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
+        from tuner.capturing.launching import launch_of
+        from tuner.capturing.places import load_place
+        from tuner.capturing.recorder import parts_of
+        from workers.compiling.absent_target import use_target
+        from workers.compiling.gpu import compile_launch
+        from workers.device import offline
+        from workers.environment import set_variables
+
+        device = offline(_TARGET)
+        with (
+            modules_of(device),
+            set_variables(TRITON_CACHE_DIR=f"{self._cache}"),
+            use_target(_TARGET, device) as driver,
+        ):
+            configs = CallConfigs(call, parts_of(load_place(call.place), call))
+            launch = launch_of(call, configs, call.default or {}, arguments_on_meta(call))
+            return free_scalars(compile_launch(launch, driver)[0].asm["ttir"])
+
+
+@cache
+def _server() -> ForkServer:
+    loaded = Preload.of(TORCH, "triton", "workers.compiling.gpu", "tuner.capturing.declared")
+    server = ForkServer("lowering", preload=loaded, shared=True)
+    atexit.register(server.close)
+    return server
+
+
+def _kind_of(call: Call, encoded: Encoded) -> Encoded:
+    """What of an argument changes the TTIR, where that is surely less than its value."""
+    if type(encoded) is float:
+        return "float"
+    if isinstance(encoded, Mapping) and (at := encoded.get("view")) is not None:
+        return call.views[at].dtype
+    return encoded
