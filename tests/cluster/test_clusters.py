@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusters import Cluster
-from farms import Farm, assert_sound
+from clusters import LIMIT_S, Cluster
+from farms import Farm, assert_sound, small_space
 from processes import wait_until
 
 from results_db import Store
@@ -115,14 +115,16 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
 
     victim = cluster.add("doomed", cpus=1)
     folder = cluster.shared / "farm"
-    farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=150)
+    # Builds and devices are slow, so that trials are left when the node has died.
+    slow = {"time_scale": 60.0, "space": small_space(build_s=0.003)}
+    farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=150, **slow)
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 30, 60)
+        wait_until(lambda: farm.count() >= 30, LIMIT_S)
         assert any(victim.has(f"simulated-{index}") for index in range(6))
         assert driver.poll() is None
         victim.kill()
         at_the_end = farm.count()
-        wait_until(lambda: farm.count() >= at_the_end + 20, 60)
+        wait_until(lambda: farm.count() >= at_the_end + 20, LIMIT_S)
         driver.send_signal(signal.SIGTERM)
         printed = farm.ended(driver, 130)
     assert "Raylet" not in printed

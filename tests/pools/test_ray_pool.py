@@ -13,7 +13,7 @@ from processes import alive, below, kill, named, title, wait_until
 
 from search_spaces.errors import TunerError
 from workers.job_records import JobLost, Measured, PoolSpec, WorkerGone
-from workers.pools import create, ray_nodes
+from workers.pools import create, ray_nodes, ray_pool
 
 pytestmark = [pytest.mark.ray]
 
@@ -45,22 +45,27 @@ class TestRayPool(PoolContract):
         event, _ = farm.answer("again")
         assert isinstance(event, Measured)
 
-    def test_a_job_of_a_dead_node_is_lost_even_if_ray_does_not_answer(
-        self, farm: Farm, monkeypatch
-    ):
+    def test_calls_of_a_dead_node_fail_even_if_ray_does_not_answer(self, farm: Farm, monkeypatch):
+        (cold,) = (each for each in farm.pool._states if each.name == "builder-0")
+        farm.until(lambda: cold.warm)
         farm.pool.submit_measure("simulated-0", farm.measure_job("d", farm.config(""), slow=True))
-        frozen = owner_of("simulated-0")
-        os.kill(frozen, signal.SIGSTOP)
+        frozen = [owner_of("simulated-0"), owner_of("builder-0")]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        cold.warm = False  # so that it is sent another step
         monkeypatch.setattr(ray_nodes, "alive", list)
+        monkeypatch.setattr(ray_pool, "_SURVEY_S", 1.0)
         try:
             event, others = farm.answer("d")
+            farm.until(lambda: not cold.ready)
         finally:
-            os.kill(frozen, signal.SIGCONT)
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
         assert isinstance(event, JobLost)
         assert event.reason == "its node has left the cluster"
         farm.ready["simulated-0"] = any(not isinstance(e, WorkerGone) for e in others)
         monkeypatch.undo()
-        farm.until(lambda: farm.ready["simulated-0"])
+        farm.until(lambda: farm.ready["simulated-0"] and cold.warm)
         farm.pool.submit_measure("simulated-0", farm.measure_job("back", farm.config("")))
         event, _ = farm.answer("back")
         assert isinstance(event, Measured)

@@ -109,7 +109,7 @@ class RayPool(Pool):
         self._builder_cpus = 1
         self._survey_at = float("inf")
         self._nodes_at = 0.0
-        #: The nodes of jobs in flight that were dead at the last look.
+        #: The nodes of calls in flight that were dead at the last look.
         self._dead: frozenset[str] = frozenset()
         self._builder_seen_at = 0.0
 
@@ -213,7 +213,7 @@ class RayPool(Pool):
                 self._cluster.check()
             self._collect(left)
             self._restart_silent()
-            self._lose_jobs_of_dead_nodes()
+            self._fail_calls_of_dead_nodes()
             self._retry_failed()
             self._survey_nodes()
             self._dispatch()
@@ -394,8 +394,8 @@ class RayPool(Pool):
                 ray.kill(call.state.actor, no_restart=False)
                 self._fail(call, WorkerLost("the worker stopped answering and was restarted"))
 
-    def _lose_jobs_of_dead_nodes(self) -> None:
-        """Report jobs whose node was dead at two looks in a row.
+    def _fail_calls_of_dead_nodes(self) -> None:
+        """Fail jobs and steps of a warm-up whose node was dead at two looks in a row.
 
         Ray fails the calls of a dead node, but under load it has left one unanswered.
         """
@@ -403,10 +403,12 @@ class RayPool(Pool):
         if now < self._nodes_at:
             return
         self._nodes_at = now + _SURVEY_S
-        asked = {call.state.node for call in self._calls.values() if call.job_id}
+        # Not those that ask whether an actor is back, which Ray may start on another node.
+        work = {key: call for key, call in self._calls.items() if call.job_id or call.warming}
+        asked = {call.state.node for call in work.values()}
         dead = frozenset(asked - {node.node_id for node in ray_nodes.alive()} if asked else ())
         lost, self._dead = dead & self._dead, dead
-        for reference, call in list(self._calls.items()):
-            if call.job_id and call.state.node in lost:
+        for reference, call in work.items():
+            if call.state.node in lost:
                 del self._calls[reference]
                 self._fail(call, WorkerLost("its node has left the cluster"))
