@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from workers.job_records import Artifact, BuildJob, KernelRef
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = sorted(name for name in registry.BUILT_IN if registry.compiles_without_torch(name))
+#: Random configs of a family, beside the default one.
+SAMPLES = 0 if "FEW_VARIANTS" in os.environ else 1
 
 
 def defaults_and_samples(name: str, samples: int) -> list[object]:
@@ -49,7 +52,7 @@ import json, sys
 from test_torch_free_builds import FAMILIES, defaults_and_samples
 
 for name in FAMILIES:
-    found = defaults_and_samples(name, 1)
+    found = defaults_and_samples(name, int(sys.argv[1]))
     print(json.dumps([*found, "torch" in sys.modules]), flush=True)
 import torch  # a later kernel of the same builder may need it
 
@@ -66,7 +69,7 @@ class TorchFreeBuilder:
         here = Path(__file__).parent
         with (folder / "errors").open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _WITHOUT_TORCH],
+                [sys.executable, "-c", _WITHOUT_TORCH, f"{SAMPLES}"],
                 env={
                     "PATH": "/usr/bin:/bin",
                     "HOME": f"{folder}",
@@ -104,7 +107,7 @@ def torch_free(tmp_path_factory) -> Iterator[TorchFreeBuilder]:
 def with_torch(name: str) -> list[object]:
     import torch  # noqa: F401
 
-    built: list[object] = json.loads(json.dumps(defaults_and_samples(name, 1)))
+    built: list[object] = json.loads(json.dumps(defaults_and_samples(name, SAMPLES)))
     return built
 
 

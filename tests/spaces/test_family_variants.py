@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -14,9 +15,12 @@ from search_spaces.registry import load
 @pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_variants_compute_the_reference(name):
     kernel, rng, jobs = load(name), random.Random(7), []
-    for workload in kernel.workloads():
-        small = kernel.small_workload(workload)
+    few = "FEW_VARIANTS" in os.environ
+    # Workloads that differ in size alone have one small workload.
+    distinct = {kernel.small_workload(workload): workload for workload in kernel.workloads()}
+    for small, workload in [*distinct.items()][: 1 if few else None]:
         bound = kernel.space(workload).bind(workload, H200)
-        configs = [kernel.default_config(workload, H200), *interpretable(bound).sample(rng, 1)]
+        others = interpretable(bound).sample(rng, 0 if few else 1)
+        configs = [kernel.default_config(workload, H200), *others]
         jobs += [(name, small, config) for config in configs]
     assert wrong(jobs) == []
