@@ -14,6 +14,7 @@ from installed_plugins import install_plugins
 
 from results_db import Store
 from search_spaces.foreign_imports import contain_foreign_code
+from search_spaces.recorded.recorded_kernel import synthesize
 
 KERNEL = """
 {first}
@@ -50,7 +51,7 @@ class Own:
         if self.asked > len(configs):
             return []
         # The trial of the strategy before a run has a space of another size.
-        if len(configs) == 6 and self.asked == 3:
+        if len(configs) == 40 and self.asked == 3:
             {fault}
         return [configs[self.asked - 1]]
     def tell(self, config, score, status): pass
@@ -64,15 +65,20 @@ FAULTS = {
     "return ['way']": "suggests 'way', which is no config of the space",
 }
 
+#: Whose results a run with a mended strategy takes up; the others stop a run in the same place.
+RESUMED = ("raise ValueError('no idea')", "os._exit(0)")
+
 
 @pytest.fixture
 def command(tmp_path):
+    synthesize(40, seed=5).save(tmp_path / "space.json")
+
     def start(*arguments, first="", strategy="random"):
         (tmp_path / "twice.py").write_text(KERNEL.format(first=first))
         (tmp_path / "config.yaml").write_text(
             "version: 1\npool: {kind: local, builders: 1}\n"
-            f"campaigns: {{c: {{targets: [cpu], strategy: {{name: {strategy}}},\n"
-            "  budget: {trials: 6}, tasks: [{kernel: twice.py:Twice}]}}\n"
+            "campaigns: {c: {targets: ['simulated:space.json'], budget: {trials: 6},\n"
+            f"  strategy: {{name: {strategy}}}, tasks: [{{kernel: 'recorded:space.json'}}]}}}}\n"
         )
         return subprocess.Popen(
             [sys.executable, "-m", "tuner", *arguments],
@@ -132,6 +138,8 @@ def test_a_strategy_at_fault_is_named_and_results_are_kept(command, tmp_path, fa
     assert run.returncode == 2, err
     assert f"error: strategy 'own' {FAULTS[fault]}" in err
     assert "own-search" in err
+    if fault not in RESUMED:
+        return
     write_strategy(tmp_path, "pass")
     again = command("run", "c", "--no-report", strategy="own")
     _, err = again.communicate()

@@ -14,7 +14,8 @@ from results_db.stored_records import TrialRecord
 from search_spaces.records import config_key
 
 STRATEGIES = ("random", "exhaustive", "tpe")
-KILLS = 10
+#: Of the driver of each strategy: twelve in all.
+KILLS = 4
 
 
 def killed_and_resumed(folder: Path, strategy: str) -> Farm:
