@@ -38,3 +38,9 @@ def many(x, out, n, stride, turns, seed, lr, scale, shift, width, BLOCK: tl.cons
         total += tl.load(x + at, at < n)
     kept = ((at * 1103515245 + seed) >> 16) & 1
     tl.store(out + at, tl.where(kept == 1, total, scale), (at < n) & (at < width))
+
+
+@triton.jit
+def interpreted_alone(x, scale, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, scale * sorted((2.0, 1.0))[0])

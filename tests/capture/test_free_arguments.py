@@ -89,3 +89,9 @@ def test_a_file_of_calls_keeps_the_sorting(kernels, tmp_path):
     calls.save(tmp_path / "calls.json")
     (call,) = tuner.load_calls(tmp_path / "calls.json").records
     assert call.free == ("lr", "beta", "step")
+
+
+def test_a_kernel_that_does_not_compile_has_no_free_arguments(kernels):
+    x = torch.zeros(100)
+    call = captured(lambda: kernels.interpreted_alone[(1,)](x, 2.0, BLOCK=64))["interpreted_alone"]
+    assert call.declare().free == ()

@@ -7,17 +7,25 @@ launch of a call for an absent device.
 from __future__ import annotations
 
 import atexit
+import logging
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from search_spaces.records import digest
+from search_spaces.source_positions import one_line
 from tuner.capturing.call_records import Call, Encoded
 from tuner.capturing.data_flow import free_scalars
-from workers.supervision.supervised_child import SupervisedChild
+from workers.supervision.supervised_child import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    SupervisedChild,
+)
 from workers.warm.fork_server import ForkServer
 from workers.warm.preload import TORCH, Preload
 
+_log = logging.getLogger(__name__)
 _TARGET = "cuda:90"
 _TIMEOUT_S = 120.0
 #: Free scalars by what the TTIR of a launch depends on.
@@ -25,9 +33,9 @@ _known: dict[str, frozenset[str]] = {}
 
 
 def lower(call: Call, code: str) -> frozenset[str]:
-    """The free scalars of a call's own launch. code: a digest of the kernel's code.
+    """The free scalars of a call's own launch; none where it does not compile.
 
-    Raises what the process raises, and what its end raises.
+    code: a digest of the kernel's code. Raises `OSError` or `RuntimeError` where no process starts.
     """
     kinds = {name: _kind_of(call, encoded) for name, encoded in call.arguments.items()}
     key = digest([code, call.place, kinds, dict(call.default or {}), dict(call.options)])
@@ -36,6 +44,9 @@ def lower(call: Call, code: str) -> frozenset[str]:
         child = SupervisedChild(service, server=_server(), name="lowering")
         try:
             _known[key] = child.request("lower", call, timeout_s=_TIMEOUT_S)
+        except (ChildError, ChildTimeout, ChildDied) as error:
+            _log.info("%s does not compile for %s (%s)", call.kernel, _TARGET, one_line(error))
+            _known[key] = frozenset()
         finally:
             child.retire()
     return _known[key]

@@ -32,9 +32,9 @@ def sort_call(call: Call, parts: AutotuneParts, find_free: Callable[[], Collecti
         free = find_free() if scalars else ()
         idle = (name for name in scalars if name in free and _is_idle(name, call, parts))
         return replace(call, free=tuple(idle))
-    except Exception as error:  # of a compiler or a pruner
-        _log.info("%s: no argument is known to be free (%s)", call.kernel, one_line(error))
-        return replace(call, free=())
+    except Exception as error:  # of a pruner, or of a process that ends and can start no other
+        _log.info("%s: its arguments are not sorted (%s)", call.kernel, one_line(error))
+        return call
 
 
 def _list_scalars(call: Call, parts: AutotuneParts) -> list[str]:

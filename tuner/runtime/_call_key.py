@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ._entry import Value
@@ -51,29 +52,9 @@ def is_call_key(key: Mapping[str, Value]) -> bool:
     return GRID in key or any(isinstance(value, str) and "[" in value for value in key.values())
 
 
-def is_of_launch(key: Mapping[str, Value], arguments: Mapping[str, Any], grid: Any) -> bool:
-    """Whether a key is that of a launch. Arguments that the key lacks are not compared."""
-    if GRID in key and key[GRID] != grid_text(grid):
-        return False
-    return all(
-        name in arguments and is_equal(expected, arguments[name])
-        for name, expected in key.items()
-        if name != GRID
-    )
-
-
-def is_equal(expected: Value, value: Any) -> bool:
-    """Whether a value of a key describes an argument."""
-    found = describe(value)
-    if not isinstance(expected, str) or not isinstance(found, str):
-        return found == expected and isinstance(found, str) == isinstance(expected, str)
-    if is_tensor(value) and "[" not in expected:
-        return found.partition("[")[0] == expected
-    return found == sizes_alone(expected)
-
-
+@lru_cache(maxsize=16384)
 def sizes_alone(text: str) -> str:
-    """The text of a tensor without strides, shared memory and address."""
+    """The text of an argument without strides, shared memory and address of tensors."""
     return _TENSOR.sub(r"\1", text)
 
 

@@ -11,21 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
-from ._call_key import (
-    GRID,
-    call_key,
-    describe,
-    grid_text,
-    is_call_key,
-    is_equal,
-    is_of_launch,
-    sizes_alone,
-)
+from ._call_key import GRID, call_key, is_call_key, sizes_alone
 from ._decorators import Decorated
-from ._entry import Entry, Hit, Value
+from ._entry import Hit, Key, Value, key_of
 from ._memo import ABSENT
 from ._table import Table, miss_text
 
@@ -56,8 +49,8 @@ def find_calls(
     defaults: Mapping[str, Any],
     grid: Any,
 ) -> tuple[list[Hit], str]:
-    """The hit of the entry that is equal to a launch, else those of near ones, nearest first; and
-    the reason for a miss.
+    """The hit of the entry that is equal to a launch, else the nearest ones, one for each config,
+    nearest first; and the reason for a miss.
 
     named: all arguments of the launch, with defaults.
     """
@@ -66,17 +59,25 @@ def find_calls(
         return [], f"table {table.path} has free arguments that are no numbers here"
     skipped = {name for entry in table.entries for name in entry.config} | parts.computed
     fixed = [name for name in parts.names if name in named and name not in skipped]
-    whole = call_key({name: named[name] for name in fixed if name not in free}, grid)
+    launch = call_key({name: value for name, value in named.items() if name not in free}, grid)
     unset = {name for name in fixed if name in free or _has_default(name, named, defaults)}
-    entries = [e for e in table.index.values() if unset.union(e.key).issuperset(fixed)]
-    equal = [entry for entry in entries if is_of_launch(entry.key, named, grid)]
+    needed = frozenset(fixed) - unset
+    entries = [entry for entry in table.index.values() if entry.key.keys() >= needed]
+    equal = [entry for entry in entries if all(_is_equal(v, launch.get(n, ABSENT))
+                                               for n, v in entry.key.items())]  # fmt: skip
     # As in other tables, 1 matches an entry of true where there is none of 1.
-    equal.sort(key=lambda e: any(type(e.key[n]) is not type(whole.get(n)) for n in e.key))
+    equal.sort(key=lambda e: any(type(e.key[n]) is not type(launch[n]) for n in e.key))
     if equal:
         return [Hit(equal[0].config, "exact", 0.0, equal[0], table.path)], ""
-    near = sorted(_list_near(entries, named, grid, parts.constants), key=lambda pair: pair[0])
-    hits = [Hit(entry.config, "nearest", far, entry, table.path) for far, entry in near]
-    return hits, miss_text(table, whole)
+    distances = ((_distance(entry.key, launch, parts.constants), entry) for entry in entries)
+    near = sorted((pair for pair in distances if pair[0] < math.inf), key=itemgetter(0))
+    by_config: dict[Key, Hit] = {}
+    for far, entry in near:
+        hit = Hit(entry.config, "nearest", far, entry, table.path)
+        by_config.setdefault(key_of(entry.config), hit)
+    return [*by_config.values()], miss_text(
+        table, {n: launch[n] for n in (*fixed, GRID) if n in launch}
+    )
 
 
 def _has_default(name: str, named: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
@@ -84,36 +85,45 @@ def _has_default(name: str, named: Mapping[str, Any], defaults: Mapping[str, Any
     return value is default or (default is not ABSENT and bool(value == default))
 
 
-def _list_near(
-    entries: Collection[Entry], named: Mapping[str, Any], grid: Any, constants: Collection[str]
-) -> Iterator[tuple[float, Entry]]:
-    for entry in entries:
-        squares = [
-            _square(expected, grid_text(grid) if name == GRID else named.get(name, ABSENT),
-                    name in constants)
-            for name, expected in entry.key.items()
-        ]  # fmt: skip
-        if (total := sum(squares)) < math.inf:
-            # Rounded, so that equal distances stay equal whatever the order of summation.
-            yield round(math.sqrt(total), 12), entry
+def _is_equal(expected: Value, found: Any) -> bool:
+    """Whether a value of a key is that of a launch, both as tables hold them."""
+    if not isinstance(expected, str) or not isinstance(found, str):
+        return bool(found == expected) and isinstance(found, str) == isinstance(expected, str)
+    # A tensor without sizes is one of any shape.
+    return found == sizes_alone(expected) or (
+        "[" not in expected and found.startswith(f"{expected}[")
+    )
 
 
-def _square(expected: Value, value: Any, is_constant: bool) -> float:
-    """The square of the distance of one argument; infinite where more than sizes differ."""
-    if is_equal(expected, value):
-        return 0.0
-    found = describe(value)
-    if is_constant or isinstance(expected, bool) or isinstance(found, bool):
-        return math.inf
-    if isinstance(expected, int) and isinstance(found, int):
+def _distance(
+    key: Mapping[str, Value], launch: Mapping[str, Value], fixed: Collection[str]
+) -> float:
+    """The distance of a launch; infinite where more than sizes differ, or one of `fixed`."""
+    total = 0.0
+    for name, expected in key.items():
+        found = launch.get(name, ABSENT)
+        if not _is_equal(expected, found):
+            total += math.inf if name in fixed else _square(expected, found)
+            if total == math.inf:
+                break
+    # Rounded, so that equal distances stay equal whatever the order of summation.
+    return round(math.sqrt(total), 12) if total < math.inf else math.inf
+
+
+def _square(expected: Value, found: Any) -> float:
+    """The square of the distance of one argument."""
+    if type(expected) is int and type(found) is int:
         return _octaves(expected, found) if min(expected, found) > 1 else math.inf
     if not isinstance(expected, str) or not isinstance(found, str):
         return math.inf
-    known = sizes_alone(expected)
-    if _NUMBER.sub("#", known) != _NUMBER.sub("#", found):
-        return math.inf
-    pairs = zip(_NUMBER.findall(known), _NUMBER.findall(found), strict=True)
-    return sum(_octaves(int(one), int(other)) for one, other in pairs)
+    (form, sizes), (other_form, others) = _sizes_in(sizes_alone(expected)), _sizes_in(found)
+    return sum(map(_octaves, sizes, others)) if form == other_form else math.inf
+
+
+@lru_cache(maxsize=16384)
+def _sizes_in(text: str) -> tuple[str, tuple[int, ...]]:
+    """A text with its sizes left out, and these."""
+    return _NUMBER.sub("#", text), tuple(map(int, _NUMBER.findall(text)))
 
 
 def _octaves(one: int, other: int) -> float:
