@@ -53,7 +53,7 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
 
 def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
     infos = sorted(
-        source.tasks(run_id),
+        (info for info in source.tasks(run_id) if not info.left_out),
         key=lambda info: (
             info.key.kernel,
             info.key.device.target,

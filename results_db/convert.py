@@ -29,6 +29,7 @@ from results_db.stored_records import (
 )
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
+from search_spaces.size_range import RangePlace
 from workers.job_records import Calibration, Mode
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def task_info(row: models.Task) -> TaskInfo:
         selection=None if row.selection is None else selection_record(row.selection),
         baselines=tuple(baseline_record(baseline) for baseline in row.baselines),
         finals=tuple(final_record(final) for final in row.finals),
+        place=RangePlace.from_json(row.place) if row.place else None,
     )
 
 

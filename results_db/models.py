@@ -183,6 +183,7 @@ class Task(Base):
     tolerance: Mapped[float | None]
     note: Mapped[str]
     best_us: Mapped[float | None]
+    place: Mapped[JsonValue] = mapped_column(server_default=text("'{}'"))
 
     run: Mapped[Run] = relationship()
     kernel: Mapped[Kernel] = relationship(lazy="joined", innerjoin=True)

@@ -31,6 +31,7 @@ from results_db.stored_records import (
     TrialRecord,
 )
 from search_spaces.records import Config, Device, Toolchain, Workload
+from search_spaces.size_range import RangePlace
 from tuner.tracing import span
 from workers.job_records import Calibration
 
@@ -96,14 +97,19 @@ class Store(RunStore, FireStore, TrialStore):
         bytes: float,
         tolerance: float | None,
         note: str = "",
+        place: RangePlace | None = None,
     ) -> TaskInfo:
-        """The run's task with that key. A missing task is added in stage `search`."""
+        """The run's task with that key. A missing task is added in stage `search`.
+
+        place: where the workload is one of the sizes of a range.
+        """
         facts = {
             "stage": Stage.SEARCH,
             "flops": flops,
             "bytes": bytes,
             "tolerance": tolerance,
             "note": note,
+            "place": {} if place is None else place.to_json(),
         }
 
         def ensure(connection: Connection) -> TaskInfo:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+from search_spaces.size_range import RangePlace
 from workers.job_records import Calibration, Mode
 
 
@@ -60,6 +61,10 @@ class Stage(StrEnum):
     CONFIRM = "confirm"
     #: Over: selected, without any correct variant, or left for a later run.
     DONE = "done"
+
+
+#: How the note of a size of a range begins that was not tried, since its neighbours serve it.
+LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +314,13 @@ class TaskInfo:
     selection: SelectionRecord | None = None
     baselines: tuple[BaselineRecord, ...] = ()
     finals: tuple[FinalRecord, ...] = ()
+    #: Where the workload is one of the sizes of a range.
+    place: RangePlace | None = None
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it is a size of a range that was not tried."""
+        return self.stage is Stage.DONE and self.note.startswith(LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +349,11 @@ class TaskSummary:
     failure: str = ""
     #: Number of trials with that failure.
     failures: int = 0
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it is a size of a range that was not tried."""
+        return self.stage == Stage.DONE and self.note.startswith(LEFT_OUT)
 
     @property
     def why_none_correct(self) -> str:

@@ -31,6 +31,7 @@ ALLOWED = {
         "search_spaces.log_ratio",
         "search_spaces.errors",
         "search_spaces.atomic_file",
+        "search_spaces.size_range",
         "workers.job_records",
     },
     "reports": {

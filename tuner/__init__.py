@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from search_spaces.records import Config, Device, Status, TensorSpec, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
     from search_spaces.registry import load as load_kernel
+    from search_spaces.size_range import Range
     from search_spaces.space import SearchSpace
     from search_spaces.tensors import compiled, generator, named, random_tensor
-    from tuner.api import Session, TuneResult, session, tune
+    from tuner.api import RangeResult, Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
     from tuner.runtime import applications, applied, apply
@@ -59,6 +60,8 @@ __all__ = [
     "Parameter",
     "PowerOfTwo",
     "Preference",
+    "Range",
+    "RangeResult",
     "RecordedSpace",
     "RunOptions",
     "RunOutcome",
@@ -120,6 +123,8 @@ __getattr__ = lazy_names(
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
         "Preference": "search_spaces.constraints",
+        "Range": "search_spaces.size_range",
+        "RangeResult": "tuner.api",
         "RecordedSpace": "search_spaces.recorded.recorded_space",
         "RunOptions": "tuner.campaign",
         "RunOutcome": "tuner.campaign",

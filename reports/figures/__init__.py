@@ -8,6 +8,7 @@ from reports.figures.failures import failures
 from reports.figures.finals import finals
 from reports.figures.noise import noise
 from reports.figures.parameters import parameters
+from reports.figures.ranges import ranges
 from reports.figures.speedups import speedups
 from reports.figures.static_facts import static_facts
 from reports.figures.timeline import timeline
@@ -19,6 +20,7 @@ __all__ = [
     "finals",
     "noise",
     "parameters",
+    "ranges",
     "speedups",
     "static_facts",
     "timeline",

@@ -26,6 +26,7 @@ SectionBuilder: TypeAlias = Callable[[RunData], Section | None]
 _BUILT_IN = {
     "summary": "reports.sections.summary:build",
     "leaderboard": "reports.sections.leaderboard:build",
+    "ranges": "reports.sections.ranges:build",
     "compiled": "reports.sections.static_facts:build",
     "tasks": "reports.sections.details:build",
     "failures": "reports.sections.failures:build",

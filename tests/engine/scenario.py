@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from results_db.stored_records import SelectionRecord, TrialRecord
@@ -122,6 +123,8 @@ class World:
     kind: str = "simulated"
     #: The share of jobs that are lost with their worker.
     losses: float = 0.0
+    #: The true time of a config at a workload, in us.
+    time_us: Callable[[Workload, Config], float] = lambda workload, config: toy_us(config)
     #: Stop, as if killed, after this many records.
     stop_after: int | None = None
     #: Drain after this many records.
@@ -215,7 +218,7 @@ class World:
                 for instruction in self.handle(event, 0.0):
                     events.extend(self._react(instruction, rng, {}))
             return events[2:]
-        return [Measured(job.job_id, order.worker_id, measure(job, rng))]
+        return [Measured(job.job_id, order.worker_id, measure(job, rng, self.time_us))]
 
 
 def build(job: BuildJob) -> Artifact | Failure:
@@ -224,7 +227,10 @@ def build(job: BuildJob) -> Artifact | Failure:
     return Artifact(job.config, "simulated", TOOLS, toy_binary(job.config))
 
 
-def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
+def measure(job: MeasureJob, rng: random.Random, time_us) -> Measurement | Failure:
+    def true_us(config: Config) -> float:
+        return time_us(job.workload, config)
+
     if not job.candidates:  # a preparation
         return Measurement(DEVICE, TOOLS, outcomes=())
     candidates = job.candidates[:-1] if job.incumbent else job.candidates
@@ -236,25 +242,27 @@ def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
     reference: tuple[float, ...] | None = None
     first = job.candidates[-1] if job.incumbent else job.candidates[0]
     if job.mode is not Mode.VERIFY and (job.incumbent or job.mode is not Mode.SCREENING):
-        reference = samples(toy_us(first.config), drift, rng)
-    outcomes = [outcome(job, candidate, reference, drift, rng) for candidate in job.candidates]
+        reference = samples(true_us(first.config), drift, rng)
+    outcomes = [
+        outcome(job, candidate, reference, drift, rng, true_us) for candidate in job.candidates
+    ]
     baselines = {}
     if job.baselines and reference:
         eager = samples(200.0, drift, rng)
-        ratio = math.log(200.0 / toy_us(first.config))
+        ratio = math.log(200.0 / true_us(first.config))
         baselines["eager"] = Timing(
             "eager", 200.0, eager, LogRatio(ratio, ratio - 0.001, ratio + 0.001)
         )
     return Measurement(DEVICE, TOOLS, tuple(outcomes), baselines, device_s=0.01, method="simulated")
 
 
-def outcome(job, candidate, reference, drift, rng) -> Timing | Failure:
+def outcome(job, candidate, reference, drift, rng, true_us) -> Timing | Failure:
     if toy_fault(candidate.config) is Status.CORRECTNESS:
         return Failure(Status.CORRECTNESS, "relative error 0.3 over 0.01 (seed 1)")
     name = config_key(candidate.config)
     if job.mode is Mode.VERIFY:
         return Timing(name, 0.0, error=1e-7)
-    us = toy_us(candidate.config)
+    us = true_us(candidate.config)
     values = samples(us, drift, rng)
     ratio = math.log(us) - (math.log(sorted(reference)[len(reference) // 2]) if reference else 0)
     if not reference:

@@ -4,14 +4,16 @@
 
 - `tuning.py` has `tune`, `keywords.py` its keywords and those of sessions.
 - `result.py` has the result, `html.py` its table in a notebook.
+- `range_result.py` has the result of a range of sizes.
 - `sessions.py` keeps workers warm between calls.
 - `databases.py` keeps a temporary database for as long as a result needs it.
 """
 
 from __future__ import annotations
 
+from tuner.api.range_result import RangeResult
 from tuner.api.result import BaselineComparison, TuneResult
 from tuner.api.sessions import Session, session
 from tuner.api.tuning import tune
 
-__all__ = ["BaselineComparison", "Session", "TuneResult", "session", "tune"]
+__all__ = ["BaselineComparison", "RangeResult", "Session", "TuneResult", "session", "tune"]

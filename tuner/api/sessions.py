@@ -19,8 +19,9 @@ from search_spaces.kernel import Kernel
 from search_spaces.registry import refuse_nested
 from tuner.api.databases import CallDatabase
 from tuner.api.keywords import CallKeywords, SessionKeywords, TuneKeywords, list_keywords
+from tuner.api.range_result import RangeResult
 from tuner.api.result import TuneResult
-from tuner.api.tuning import Dims, TuneCall, add_workload, is_one, workloads_of
+from tuner.api.tuning import Dims, RangeDims, TuneCall, add_workload, result_of, workloads_of
 from tuner.tracing import span
 
 if TYPE_CHECKING:
@@ -69,9 +70,13 @@ class Session:
         **keywords: Unpack[CallKeywords],
     ) -> TuneResult | list[TuneResult]: ...
     @overload
-    def tune(
+    def tune(  # type: ignore[overload-overlap]
         self, kernel: str | Kernel, workload: Dims, **keywords: Unpack[CallKeywords]
     ) -> TuneResult: ...
+    @overload
+    def tune(
+        self, kernel: str | Kernel, workload: RangeDims, **keywords: Unpack[CallKeywords]
+    ) -> RangeResult: ...
     @overload
     def tune(
         self, kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[CallKeywords]
@@ -80,9 +85,9 @@ class Session:
     def tune(
         self,
         kernel: str | Kernel | CapturedKernel,
-        workload: Dims | Sequence[Dims] | None = None,
+        workload: Dims | RangeDims | Sequence[Dims] | None = None,
         **keywords: Unpack[CallKeywords],
-    ) -> TuneResult | list[TuneResult]:
+    ) -> TuneResult | RangeResult | list[TuneResult]:
         """Tune as `tuner.tune` does, on the session's workers and in its database.
 
         Results of earlier calls are reused where the code, the workload and the device are the
@@ -100,7 +105,7 @@ class Session:
                 results = self._run(call)
             finally:
                 self._caller = None
-        return results[0] if is_one(workload) else results
+        return result_of(results, workload)
 
     def close(self) -> None:
         """End the workers, after a call at work. Results stay usable. May be called twice."""
@@ -142,7 +147,7 @@ class Session:
             "progress": own["progress"] if progress is None else progress,
         }
 
-    def _run(self, call: TuneCall) -> list[TuneResult]:
+    def _run(self, call: TuneCall) -> list[TuneResult] | RangeResult:
         if not self._workers.started:
             call.load_workers(kept=True)
         if self._torch is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def stored_results(
     database: CallDatabase,
     run_id: int,
-    workloads: Sequence[Workload],
+    workloads: Sequence[Workload] | None,
     kernel: Kernel | None = None,
     *,
     summary: str = "",
@@ -31,6 +31,7 @@ def stored_results(
 ) -> list[TuneResult]:
     """The result of each workload of a run, in order.
 
+    workloads: None for those of a range at which the farm looked, in the order of their sizes.
     kernel: the run's kernel, for exports. summary: of the run; it explains workloads without a
     task. note: why tasks may be unfinished. stage_s: seconds by task and stage. Raises
     `TunerError` for a run without tasks.
@@ -39,6 +40,8 @@ def stored_results(
         tasks = store.tasks(run_id)
         if not tasks:
             raise TunerError(f"nothing was tuned: {summary}", "run `tuner doctor`")
+        if workloads is None:
+            workloads = _list_looked_at(tasks)
         why = _failures(store, run_id)
         results = []
         for workload in workloads:
@@ -54,6 +57,19 @@ def stored_results(
             times = (stage_s or {}).get(task.task_id, {})
             results.append(_result(task, origin, problem, times))
     return results
+
+
+def _list_looked_at(tasks: Sequence[TaskInfo]) -> list[Workload]:
+    """The workloads of a range that have an outcome, in the order of their sizes; else the first.
+
+    tasks: of one range.
+    """
+    found = {
+        task.key.workload: task.key.workload.size(task.place.dim)
+        for task in tasks
+        if task.selection is not None and task.place is not None
+    }
+    return sorted(found, key=found.__getitem__) or [tasks[0].key.workload]
 
 
 def failed_result(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
@@ -14,8 +14,10 @@ from search_spaces.declaration import guarded_calls
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
+from search_spaces.size_range import Range
 from tuner.api.databases import CallDatabase
 from tuner.api.keywords import TuneKeywords, list_keywords
+from tuner.api.range_result import RangeResult, range_result
 from tuner.api.result import TuneResult
 from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from workers.roles import Pool
 
 Dims: TypeAlias = Workload | Mapping[str, Value]
+#: A workload of which some sizes are ranges.
+RangeDims: TypeAlias = Mapping[str, Value | Range]
 #: Mistakes that may concern one workload only.
 _OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
 
@@ -39,7 +43,13 @@ def tune(
     kernel: CapturedKernel | CallKernel, workload: None = ..., **keywords: Unpack[TuneKeywords]
 ) -> TuneResult | list[TuneResult]: ...
 @overload
-def tune(kernel: str | Kernel, workload: Dims, **keywords: Unpack[TuneKeywords]) -> TuneResult: ...
+def tune(  # type: ignore[overload-overlap]
+    kernel: str | Kernel, workload: Dims, **keywords: Unpack[TuneKeywords]
+) -> TuneResult: ...
+@overload
+def tune(
+    kernel: str | Kernel, workload: RangeDims, **keywords: Unpack[TuneKeywords]
+) -> RangeResult: ...
 @overload
 def tune(
     kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[TuneKeywords]
@@ -47,14 +57,15 @@ def tune(
 @list_keywords(TuneKeywords)
 def tune(
     kernel: str | Kernel | CapturedKernel,
-    workload: Dims | Sequence[Dims] | None = None,
+    workload: Dims | RangeDims | Sequence[Dims] | None = None,
     **keywords: Unpack[TuneKeywords],
-) -> TuneResult | list[TuneResult]:
+) -> TuneResult | RangeResult | list[TuneResult]:
     """Tune a kernel for one workload, or for several as one campaign.
 
     One workload gives a result with the winner, its tie set and all trials. A sequence of workloads
     gives a list with one result per workload, in order; a workload that cannot be tuned has a
-    result whose note says why.
+    result whose note says why. A workload with a `tuner.Range` in the place of a size gives one
+    `RangeResult`: the fewest configs that serve the range, from sizes that the farm chooses.
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
     can import. For captured calls, `calls["name"]` or what their `declare` returns, leave out the
@@ -77,12 +88,21 @@ def tune(
     trace = keywords["trace"]
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
         results = call.run(CallDatabase(keywords["database"]))
-    return results[0] if is_one(workload) else results
+    return result_of(results, workload)
+
+
+def result_of(
+    results: list[TuneResult] | RangeResult, workload: Dims | RangeDims | Sequence[Dims]
+) -> TuneResult | RangeResult | list[TuneResult]:
+    """What a call returns: one result for one workload, a list for several, or that of a range."""
+    if isinstance(results, RangeResult):
+        return results
+    return results[0] if isinstance(workload, Workload | Mapping) else results
 
 
 def add_workload(
-    kernel: str | Kernel | CapturedKernel, workload: Dims | Sequence[Dims] | None
-) -> tuple[str | Kernel, Dims | Sequence[Dims]]:
+    kernel: str | Kernel | CapturedKernel, workload: Dims | RangeDims | Sequence[Dims] | None
+) -> tuple[str | Kernel, Dims | RangeDims | Sequence[Dims]]:
     """A kernel and what to tune it for; the workloads of captured calls are the calls."""
     if not isinstance(kernel, str | Kernel):
         if workload is not None:
@@ -103,12 +123,7 @@ def add_workload(
     return kernel, found[0] if len(found) == 1 else found
 
 
-def is_one(workload: Dims | Sequence[Dims]) -> bool:
-    """Whether the argument is one workload and not a sequence of them."""
-    return isinstance(workload, Workload | Mapping)
-
-
-def workloads_of(workload: Dims | Sequence[Dims]) -> tuple[Workload, ...]:
+def workloads_of(workload: Dims | RangeDims | Sequence[Dims]) -> tuple[Workload, ...]:
     """The workloads of the argument; raises `TunerError` for an empty sequence and other types."""
     listed = [workload] if isinstance(workload, Workload | Mapping) else list(workload)
     hint = 'pass a mapping of dims, such as {"n": 1024}, or a list of them'
@@ -117,9 +132,19 @@ def workloads_of(workload: Dims | Sequence[Dims]) -> tuple[Workload, ...]:
     for each in listed:
         if not isinstance(each, Workload | Mapping):
             raise TunerError(f"{each!r} is no workload", hint)
-    return tuple(
-        each if isinstance(each, Workload) else Workload.from_mapping(each) for each in listed
+    found = tuple(
+        each if isinstance(each, Workload) else Workload.from_mapping(each)  # type: ignore[arg-type]
+        for each in listed
     )
+    if len(found) > 1 and any(map(ranges_of, found)):
+        raise TunerError("a range cannot be tuned in a list of workloads", "call tune for each")
+    return found
+
+
+def ranges_of(workload: Workload) -> dict[str, Range]:
+    """The dims of a workload that are ranges."""
+    dims: Iterable[tuple[str, object]] = workload.dims
+    return {name: value for name, value in dims if isinstance(value, Range)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +160,7 @@ class TuneCall:
 
     def run(
         self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None = None
-    ) -> list[TuneResult]:
+    ) -> list[TuneResult] | RangeResult:
         """Tune all workloads as one campaign; one result per workload, in order.
 
         create_pool: makes the pool that the run starts and closes; by default one of the pool's
@@ -154,7 +179,7 @@ class TuneCall:
 
     def _run_with_progress(
         self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
-    ) -> list[TuneResult]:
+    ) -> list[TuneResult] | RangeResult:
         with show_progress(self.keywords["progress"]) as show:
             on_progress = _both(show, self.keywords["on_progress"])
             call = replace(self, keywords={**self.keywords, "on_progress": on_progress})
@@ -162,11 +187,13 @@ class TuneCall:
 
     def _run(
         self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
-    ) -> list[TuneResult]:
+    ) -> list[TuneResult] | RangeResult:
         from tuner.api.stored_results import failed_result
 
         kernel = self.reload().kernel
         assert isinstance(kernel, Kernel)
+        if ranges_of(self.workloads[0]):
+            return self._tune_range(kernel, database, create_pool)
         if len(self.workloads) == 1:
             return self._campaign(kernel, database, create_pool)
         found, errors = self._several(kernel, database, create_pool)
@@ -178,6 +205,15 @@ class TuneCall:
             else failed_result(kernel.name, each, f"{errors[each].message}")
             for each in self.workloads
         ]
+
+    def _tune_range(
+        self,
+        kernel: Kernel,
+        database: CallDatabase,
+        create_pool: Callable[[PoolSpec], Pool] | None,
+    ) -> RangeResult:
+        results = self._campaign(kernel, database, create_pool)
+        return range_result(database, results[0].run_id or 0, kernel, results)
 
     def load_workers(self, *, kept: bool = False) -> None:
         """Begin to load the workers' libraries before this process loads its own.
@@ -265,10 +301,11 @@ class TuneCall:
             on_progress=self.keywords["on_progress"],
             create_pool=create_pool,
         )
+        is_range = bool(ranges_of(self.workloads[0]))
         return stored_results(
             database,
             outcome.run_id,
-            self.workloads,
+            None if is_range else self.workloads,
             kernel,
             summary=outcome.summary,
             note=_note(outcome),
@@ -303,13 +340,17 @@ class TuneCall:
         from tuner.settings.sections import split_limits
 
         workloads: list[dict[str, Value]] = []
+        ranges = ranges_of(self.workloads[0])
         for each in self.workloads:  # perhaps with values that are refused and cannot be hashed
-            if each.as_dict() not in workloads:
-                workloads.append(each.as_dict())
+            listed = {name: value for name, value in each.dims if name not in ranges}
+            if listed not in workloads:
+                workloads.append(listed)
         given = self.keywords
         target, settings = given["target"], given["settings"] or {}
         campaign = {
-            "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
+            "tasks": [
+                {"kernel": registry.spec_of(kernel), "workloads": workloads, "ranges": ranges}
+            ],
             "targets": [target] if target else list(kernel.kinds),
             **split_limits(given["budget"]),
             "strategy": {"name": given["strategy"], "seed": given["seed"]},

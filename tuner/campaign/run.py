@@ -37,6 +37,7 @@ from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import ExpectedWorkers, StartedPool, await_workers, required_pool
 from tuner.engine import Engine, TaskSpec
 from tuner.engine.finals_time import limit_finals
+from tuner.engine.range_search import FinishedSize
 from tuner.integrations.priors import read_folder
 from tuner.progress import Progress, ProgressCallback
 from tuner.settings import anchor
@@ -159,8 +160,8 @@ class CampaignRun:
         ready = [] if workers else await_workers(pool, self.control, timeout_s)
         if self.control.draining:  # the run has no record yet, and needs none
             raise KeyboardInterrupt
-        run_id, specs, notes = self._prepare(tasks, workers or ready)
-        engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
+        run_id, specs, sizes, notes = self._prepare(tasks, workers or ready)
+        engine = Engine(specs, pool.builders, self.campaign.in_flight, sizes)
         driver = Driver(
             engine,
             pool,
@@ -202,8 +203,9 @@ class CampaignRun:
     @trace_calls("prepare the tasks", "start")
     def _prepare(
         self, tasks: list[RequestedTask], workers: list[WorkerInfo]
-    ) -> tuple[int, list[TaskSpec], list[str]]:
-        """Hold the run's record; returns its number, the specs of open tasks, and notes."""
+    ) -> tuple[int, list[TaskSpec], list[FinishedSize], list[str]]:
+        """Hold the run's record; returns its number, the specs of open tasks, the sizes of ranges
+        that are over, and notes."""
         scheduled, notes = assign_devices(tasks, workers)
         for note in notes:
             _log.info("left out: %s", note)
@@ -226,16 +228,18 @@ class CampaignRun:
             read_folder(self.options.base / self.settings.paths.priors),
         )
         protocol_key = self.settings.measure.make_protocol().key
-        specs = []
+        specs, finished = [], []
         for item in scheduled:
             task = ensure_task(self.store, info.run_id, item, protocol_key)
             if task.stage != Stage.DONE:
                 specs.append(specs_of.of(item, task))
+            elif task.place is not None:
+                finished.append(FinishedSize.of(item.requested.kernel.spec, task))
         _log.info(
             "run %d of %s: %d of %d tasks are open",
             info.run_id, self.name, len(specs), len(scheduled),
         )  # fmt: skip
-        return info.run_id, specs, notes
+        return info.run_id, specs, finished, notes
 
     def _release(self, error: BaseException) -> None:
         """End the run where the database still takes it.

@@ -109,6 +109,7 @@ def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: st
         bytes=cost.bytes,
         tolerance=kernel.tolerance(workload).relative,
         note=note,
+        place=item.requested.place,
     )
     if task.stage != Stage.DONE and task.note != note:  # the note explains the interruption
         store.set_stage(task.task_id, task.stage, note)
@@ -126,7 +127,8 @@ def conclude(
     usage: Mapping[str, float],
 ) -> RunOutcome:
     """Close the run in the database and return its outcome, without report and tables."""
-    tasks = store.overview(run_id)
+    stored = store.overview(run_id)
+    tasks = [task for task in stored if not task.left_out]
     trials = sum(task.trials for task in tasks)
     failures = trials - sum(task.correct for task in tasks)
     selected = sum(task.selection is not None for task in tasks)
@@ -135,6 +137,8 @@ def conclude(
     )
     if untimed := sum(task.note.endswith(_NOT_TIMED) for task in tasks):
         summary += f", {untimed} compiled and verified, not timed: no such device here"
+    if left_out := len(stored) - len(tasks):
+        summary += f", {left_out} sizes of ranges left out"
     notes = [*notes, *_caveats(store, run_id)]
     broken = sum(t.selection is not None and default_failed(t.selection) for t in tasks)
     if broken:

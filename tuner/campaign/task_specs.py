@@ -93,6 +93,7 @@ class TaskSpecs:
             narrowed=requested.config.space,
             seed=seed,
             strategy_options=options,
+            place=requested.place,
         )
 
     def _budget(self, item: ScheduledTask) -> TaskBudget:

@@ -15,9 +15,11 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device, Status, Toolchain, Workload
+from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
+from tuner.campaign.range_workloads import Placed, list_workloads
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
 from workers.job_records import WorkerInfo
@@ -37,6 +39,8 @@ class RequestedTask:
     budget: Budget
     strategy: StrategyConfig
     config: TaskConfig
+    #: Where the workload is one of the sizes of a range.
+    place: RangePlace | None = None
 
     def bind(self, device: Device) -> BoundSpace:
         """The search space on a device, narrowed by the campaign; raises when it is empty."""
@@ -180,16 +184,18 @@ def _tasks_of(
             f"{', '.join(all_targets)}",
             f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
         )
+    placed: list[Placed]
     if line.workloads == "all":
-        workloads = guarded_calls.workloads(kernel)
+        placed = [(each, None) for each in guarded_calls.workloads(kernel)]
     else:
-        named = map(Workload.from_mapping, line.workloads)
-        workloads = [guarded_calls.order_dims(kernel, workload) for workload in named]
+        placed = list_workloads(line, paths)
     strategy = line.strategy or campaign.strategy
     strategies.check(strategy.name, strategy.options)
-    for workload in workloads:
+    for given, place in placed:
+        workload = guarded_calls.order_dims(kernel, given)
         guarded_calls.check(kernel, workload)
         yield RequestedTask(
+            place=place,
             kernel=kernel,
             workload=workload,
             targets=targets,

@@ -91,6 +91,8 @@ def export(
         written = tables.export(store, info.run_id, folder, kind, kernels, exporter)
     for path in written:
         print(inert(path))
+    for line in tables.list_coverage_lines(written):
+        note(inert(line))
     if not written:
         raise TunerError(
             f"run {info.run_id} has nothing to export as {kind}",
@@ -100,6 +102,7 @@ def export(
 
 def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: str) -> None:
     from tuner import tables
+    from tuner.tables.table_check import table_files
 
     if run is None:
         if not folder.is_file() and not any(folder.glob("*@*.json")):
@@ -112,6 +115,8 @@ def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: 
             findings = tables.check_export(store, info.run_id, folder, kind, kernels)
     for finding in findings:
         print(inert(finding))
+    for line in tables.list_coverage_lines(table_files([folder])):
+        note(inert(line))
     if findings:
         raise typer.Exit(1)
     note(f"{folder}: up to date")

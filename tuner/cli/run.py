@@ -300,6 +300,11 @@ def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, qu
         say(f"report: {inert(outcome.report)}")
     for path in outcome.tables:
         say(f"table: {inert(path)}")
+    if outcome.tables:
+        from tuner.tables import list_coverage_lines
+
+        for line in list_coverage_lines(outcome.tables):
+            say(inert(line))
     if quiet and style is Format.TABLE:
         return
     rows = _winners(settings, outcome.run_id)

@@ -76,7 +76,7 @@ def headline(info: RunInfo) -> str:
 
 def task_rows(store: Store, run_id: int) -> list[dict[str, Any]]:
     """The tasks of a run as the listing shows them."""
-    return [_task_row(task) for task in store.overview(run_id)]
+    return [_task_row(task) for task in store.overview(run_id) if not task.left_out]
 
 
 def _task_row(task: TaskSummary) -> dict[str, Any]:

@@ -7,7 +7,7 @@ strategy, and at the end neighbours of the incumbent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from search_spaces.records import Config, config_key
 from tuner.engine import default_config
@@ -44,6 +44,9 @@ class Asker:
         self._started: float | None = None
         self._now = 0.0
         self._start = StartConfigs(spec)
+        #: The search ends with the start configs if one of them takes at most this.
+        self._enough_us: float | None = None
+        self._may_search: Callable[[], bool] = lambda: True
         gain = spec.budget.gain
         self._stopping_rule = (
             None if gain is None else StoppingRule(spec.space, spec.strategy, gain)
@@ -61,6 +64,18 @@ class Asker:
     def add_winners(self, configs: Iterable[Config]) -> None:
         """Try winners of neighbouring workloads next, after the default config."""
         self._start.add_winners(configs, begun=bool(self._trials))
+
+    def compare_first(self, enough_us: float, may_search: Callable[[], bool]) -> None:
+        """Try nothing but the start configs where one of them takes at most `enough_us`.
+
+        may_search: asked where none does; False ends the search all the same.
+        """
+        self._enough_us, self._may_search = enough_us, may_search
+
+    @property
+    def searches(self) -> bool:
+        """Whether more is tried than the start configs, as far as is known."""
+        return self._enough_us is None
 
     def learn(self, trial: Trial) -> None:
         """Pass the result of a trial to the strategy and the stopping rule."""
@@ -99,6 +114,15 @@ class Asker:
         first = self._start.next_untried(self._trials)
         if first is not None:
             return self._admit(*first)
+        if self._enough_us is not None:
+            if self._trials.open:
+                return None  # their times decide whether there is a search
+            best = self._ranking.incumbent
+            enough = best is not None and math.exp(best.score or 0.0) <= self._enough_us
+            if enough or not self._may_search():
+                self.stopped = True
+                return None
+            self._enough_us = None
         rule = self._stopping_rule
         if rule is not None and rule.reached(len(self._trials), self._trials.open):
             return self._polish_by_chance(rule)

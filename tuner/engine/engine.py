@@ -28,6 +28,7 @@ from tuner.engine.instructions import (
 )
 from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
 from tuner.engine.losses import WorkerShortage
+from tuner.engine.range_search import FinishedSize, RangeSearches
 from tuner.engine.search import Search, winners_near
 from tuner.engine.task import Task, in_turns
 from tuner.engine.task_spec import TaskSpec
@@ -55,18 +56,22 @@ class Engine:
     builders: int
     #: Tasks searched at once; None for a number that suits the runners.
     in_flight: int | None = None
+    #: Sizes of ranges that an earlier part of the run has finished.
+    finished_sizes: Sequence[FinishedSize] = ()
     #: In the order in which they are opened.
     tasks: list[Task] = field(init=False)
     dispatcher: Dispatcher = field(default_factory=Dispatcher)
     draining: bool = False
     finished: bool = False
     _builds: BuildQueue = field(init=False)
+    _ranges: RangeSearches = field(init=False)
     _shortage: WorkerShortage = field(default_factory=WorkerShortage)
     _finals_time: FinalsTime = field(default_factory=FinalsTime)
 
     def __post_init__(self) -> None:
         self.tasks = in_turns(Task(Search(spec)) for spec in self.specs)
         self._builds = BuildQueue(self.dispatcher, self.builders)
+        self._ranges = RangeSearches(self.tasks, self.finished_sizes)
 
     @property
     def builds_deferred(self) -> bool:
@@ -154,8 +159,16 @@ class Engine:
         room -= sum(task.stage is Stage.SEARCH for task in self.tasks)
         waiting = [] if self.draining else [t for t in self.tasks if t.stage is Stage.WAITING]
         instructions: list[Instruction] = []
-        for task in waiting[: max(0, room)]:
-            instructions += task.open(winners_near(task.spec, (each.search for each in self.tasks)))
+        for task in waiting:
+            plan = self._ranges.plan(task) if room > 0 else None
+            if isinstance(plan, str):
+                instructions += task.leave_out(plan)
+            elif plan is not None:
+                near = winners_near(task.spec, (each.search for each in self.tasks))
+                if plan.enough_us is not None:
+                    task.search.asker.compare_first(plan.enough_us, plan.may_search)
+                instructions += task.open(plan.starts or near)
+                room -= 1
         return instructions
 
     # -- the end -------------------------------------------------------------------------------

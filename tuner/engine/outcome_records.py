@@ -105,7 +105,7 @@ def _not_measured(stage: Mode, trial: Trial, outcome: Timing | Failure) -> Final
 
 def settled_outcome(
     search: Search,
-) -> tuple[SelectionRecord, Sequence[BaselineRecord]] | None:
+) -> tuple[SelectionRecord, Sequence[BaselineRecord], Sequence[FinalRecord]] | None:
     """The outcome of an earlier task that is valid for this one too, or None.
 
     It is valid when all results of this search were taken over from earlier runs.
@@ -116,7 +116,9 @@ def settled_outcome(
     records = [trial.record for trial in search.trials.values()]
     nothing_new = all(record is not None and record.source == Source.REUSED for record in records)
     known = config_key(settled.selection.winner) in search.trials
-    return (settled.selection, settled.baselines) if nothing_new and known else None
+    if not nothing_new or not known:
+        return None
+    return settled.selection, settled.baselines, settled.finals
 
 
 def _why_undecided(default: Timing, final_pairs: int) -> str:

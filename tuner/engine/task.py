@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from results_db.stored_records import Stage, TrialRecord
+from results_db.stored_records import (
+    BaselineRecord,
+    FinalRecord,
+    SelectionRecord,
+    Stage,
+    TrialRecord,
+)
 from search_spaces.records import Config
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import Fault, Instruction, Record, Select, SetStage
@@ -42,6 +48,8 @@ class Task:
     measure_faults: FaultStreak = field(default_factory=FaultStreak)
     #: The fault for which the task was given up, if any.
     fault: Fault | None = None
+    #: What was selected.
+    outcome: Select | None = None
 
     def __post_init__(self) -> None:
         used = (record.method for record in self.spec.finished)
@@ -78,6 +86,10 @@ class Task:
         self.search.asker.add_winners(winners)
         return self._enter(Stage.SEARCH)
 
+    def leave_out(self, note: str) -> list[SetStage]:
+        """End the task without a search."""
+        return self._enter(Stage.DONE, note)
+
     def settle(self, *, draining: bool) -> list[Instruction]:
         """Move on where the search or the finals are over.
 
@@ -87,7 +99,7 @@ class Task:
         if self.stage is Stage.SEARCH and self.search.asker.exhausted:
             settled = settled_outcome(self.search)
             if settled is not None:
-                return [Select(self.spec.task_id, *settled), *self._close()]
+                return [self._select(*settled), *self._close()]
             self.finals = Finals(self.search)
             self.finals.nominate()
             instructions += self._enter(Stage.FINALS)
@@ -101,7 +113,7 @@ class Task:
         elif finals.mode is None:
             selection = finals.select_unconfirmed()
             if selection is not None:
-                instructions.append(Select(self.spec.task_id, selection, ()))
+                instructions.append(self._select(selection, ()))
             instructions += self._close()
         return instructions
 
@@ -116,7 +128,7 @@ class Task:
         elif finals.racing:
             finals.handle_race(result)
         elif (outcome := finals.handle_confirmation(result)) is not None:
-            return [Select(self.spec.task_id, *outcome), *self._close()]
+            return [self._select(*outcome), *self._close()]
         elif finals.racing:
             return [*self._enter(Stage.FINALS)]
         return []
@@ -128,6 +140,15 @@ class Task:
         instructions = self._leave(f"given up: {fault.reason}")
         self.search.asker.stop()
         return instructions
+
+    def _select(
+        self,
+        selection: SelectionRecord,
+        baselines: Sequence[BaselineRecord],
+        finals: Sequence[FinalRecord] = (),
+    ) -> Select:
+        self.outcome = Select(self.spec.task_id, selection, baselines, finals)
+        return self.outcome
 
     def _enter(self, stage: Stage, note: str | None = None) -> list[SetStage]:
         """Move to a stage. note: what users read about the task; None keeps what is stored."""

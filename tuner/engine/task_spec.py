@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Value
+from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
 from workers.measure.race.screening import sufficient_samples
@@ -84,6 +85,8 @@ class TaskSpec(MeasuredTask):
     #: The seed and the options that `strategy` was created with.
     seed: int = 0
     strategy_options: Mapping[str, object] = field(default_factory=dict)
+    #: Where the workload is one of the sizes of a range.
+    place: RangePlace | None = None
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""

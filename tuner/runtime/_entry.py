@@ -62,6 +62,12 @@ class Entry:
     dtypes: Mapping[str, str] | None = None
     #: The sizes for which `config` is right, by dim; the other dims must be equal. Under `sizes`.
     sizes: Mapping[str, Span] = field(default_factory=dict)
+    #: Of an entry that was chosen for a part of a range: that part, by dim. The key lies in it.
+    serves: Mapping[str, Span] = field(default_factory=dict)
+
+    def holds(self, key: Mapping[str, Value]) -> bool:
+        """Whether `config` is right for the sizes of a workload."""
+        return all(key.get(name) in span for name, span in self.sizes.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,9 @@ class Hit:
     """The result of a successful lookup: a config and its origin. A miss is None."""
 
     config: Mapping[str, Value]
-    #: `exact`, `nearest` or `default`.
+    #: `exact`, `range` (the entry was chosen for this size), `nearest` or `default`.
     how: str
-    #: Distance to the entry's key; 0 for `exact` and `default`.
+    #: Distance to the entry's key, or to the sizes that it was chosen for; else 0.
     distance: float = 0.0
     #: The entry that holds the config; None for `default`.
     entry: Entry | None = None

@@ -7,10 +7,12 @@ Notation: k is the requested key, e the key of an entry, N the set of the entry'
 d is infinite where k and e have different names, where a dim outside N differs, and where a
 differing dim of N is not a positive finite number. Under the rule `sizes`, N is the entry's
 `sizes`, and d is infinite where a span of them does not hold k[n]: there the entry's config is not
-known to be right. Tables of earlier versions have one N, and a largest distance L
-(`Rule.max_distance`). The rule takes the entry with the least finite d (<= L). Of several it takes
-the one with the fewest dims in which one key has a boolean and the other the equal number, then the
-one with the smallest key. `tuner/tables/valid_sizes.py` makes the spans when a table is built.
+known to be right. An entry that was chosen for a part of a range stands for all of its sizes: in
+such a dim e[n] is the size of this part that is nearest to k[n]. Tables of earlier versions have
+one N, and a largest distance L (`Rule.max_distance`). The rule takes the entry with the least
+finite d (<= L). Of several it takes the one with the fewest dims in which one key has a boolean and
+the other the equal number, then the one with the smallest key. `tuner/tables/valid_sizes.py` makes
+the spans when a table is built.
 """
 
 from __future__ import annotations
@@ -32,15 +34,27 @@ def nearest(
     by_sizes = rule.rule == "sizes"
     largest = math.inf if by_sizes else rule.max_distance
     for entry in entries:
-        if by_sizes and any(key.get(name) not in span for name, span in entry.sizes.items()):
+        if by_sizes and not entry.holds(key):
             continue
-        found = distance(key, entry.key, entry.sizes if by_sizes else rule.numeric)
+        found = distance(key, _move_towards(key, entry), entry.sizes if by_sizes else rule.numeric)
         if found > min(largest, best[0]) or found == math.inf:
             continue
         mismatches = _boolean_mismatches(key, entry.key)
         if best[2] is None or (found, mismatches) < best[:2]:
             best = found, mismatches, entry
     return best[0], best[2]
+
+
+def _move_towards(key: Mapping[str, Value], entry: Entry) -> Mapping[str, Value]:
+    """The entry's key with the nearest of the sizes that it was chosen for."""
+    if not entry.serves:
+        return entry.key
+    moved = dict(entry.key)
+    for name, span in entry.serves.items():
+        size = key.get(name)
+        if isinstance(size, int):
+            moved[name] = min(max(size, span.low), span.high)
+    return moved
 
 
 def distance(

@@ -111,11 +111,17 @@ def _table(data: object, path: str) -> Table:
         rule=_rule(_mapping(top.get("lookup"), "lookup")),
         default=None if default is None else _scalars(default, "default"),
         provenance=_scalars(top.get("provenance", {}), "provenance"),
+        coverage=tuple(
+            _scalars(item, f"coverage[{i}]")
+            for i, item in enumerate(_list(top.get("coverage", []), "coverage"))
+        ),
         path=path,
         **_code(kernel),
     )
     if len(table.index) != len(table.entries):
         raise TableError("has two entries for one key")
+    if overlap := table.find_overlap():
+        raise TableError(overlap)
     return table
 
 
@@ -173,11 +179,16 @@ def _entry(data: object, place: str) -> Entry:
         provenance=_scalars(item.get("provenance", {}), f"{place}.provenance"),
         dtypes=_optional(_texts, item.get("dtypes"), f"{place}.dtypes"),
         sizes=_sizes(item.get("sizes", {}), f"{place}.sizes"),
+        serves=_sizes(item.get("serves", {}), f"{place}.serves"),
     )
     hash(key_of(entry.key))
-    for name, span in entry.sizes.items():
-        if entry.key.get(name) not in span:
-            raise TableError(f"{place}.sizes.{printable(name, 40)} does not hold the entry's size")
+    for field in ("sizes", "serves"):
+        for name, span in getattr(entry, field).items():
+            if entry.key.get(name) not in span:
+                where = f"{place}.{field}.{printable(name, 40)}"
+                raise TableError(f"{where} does not hold the entry's size")
+    if unbound := entry.serves.keys() - entry.sizes.keys():
+        raise TableError(f"{place}.serves.{printable(min(unbound), 40)} has no sizes")
     return entry
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ._device_facts import DeviceFacts
-from ._entry import Entry, Hit, Key, Rule, Value, key_of, key_order
+from ._entry import Entry, Hit, Key, Rule, Span, Value, key_of, key_order
 from ._nearest import nearest
 from ._text import printable
+from ._warn import warn_once
 
 SCHEMA = "tuner-table/1"
 _EXACT = Rule()
@@ -39,12 +41,18 @@ class Table:
     kernel_hashes: tuple[str, ...] = ()
     #: The single digest of tables written before `launch_hash`, over the text of some sources.
     source_hash: str = ""
+    #: Of each range of sizes that the table was made for: what is known of its coverage.
+    coverage: tuple[Mapping[str, Value], ...] = ()
     #: The file it was read from.
     path: str = field(default="", compare=False)
     #: Entries by key, where True and 1 are different.
     index: Mapping[Key, Entry] = field(init=False, repr=False, compare=False)
     #: Entries by key, where True equals 1, as in Triton's own tuning.
     index_by_equality: Mapping[frozenset[tuple[str, Value]], Entry] = field(
+        init=False, repr=False, compare=False
+    )
+    #: Entries that were chosen for parts of ranges, by the dims of the range and all other dims.
+    _by_range: Mapping[tuple[str, ...], Mapping[frozenset[tuple[str, Value]], list[Entry]]] = field(
         init=False, repr=False, compare=False
     )
 
@@ -54,6 +62,13 @@ class Table:
         by_equality = {frozenset(entry.key.items()): entry for entry in reversed(ordered)}
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "index_by_equality", by_equality)
+        by_range: dict[tuple[str, ...], dict[frozenset[tuple[str, Value]], list[Entry]]] = {}
+        for entry in ordered:
+            if entry.serves:
+                names = tuple(sorted(entry.serves))
+                rest = _rest_of(entry.key, names)
+                by_range.setdefault(names, {}).setdefault(rest, []).append(entry)
+        object.__setattr__(self, "_by_range", by_range)
 
     @property
     def distinguishes_booleans(self) -> bool:
@@ -70,6 +85,16 @@ class Table:
         """Digests of the code that the table is valid for; one of them must match."""
         return frozenset({self.launch_hash, *self.kernel_hashes} - {""} or {self.source_hash})
 
+    def find_overlap(self) -> str:
+        """Which size two entries serve; empty where none does, and for boxes of several dims."""
+        for names, by_rest in self._by_range.items():
+            for entries in by_rest.values() if len(names) == 1 else ():
+                parts = sorted((entry.serves[names[0]] for entry in entries), key=_low)
+                for one, other in pairwise(parts):
+                    if other.low <= one.high:
+                        return f"serves.{names[0]}: two entries serve {other.low}"
+        return ""
+
     def find(self, key: Mapping[str, Value]) -> Hit | None:
         """Look up a workload: its own entry, else by the table's rule; None for a miss.
 
@@ -80,6 +105,10 @@ class Table:
             return Hit(entry.config, "exact", 0.0, entry, self.path)
         if self.rule.rule == "exact":
             return None
+        for names, by_rest in self._by_range.items():
+            for entry in by_rest.get(_rest_of(key, names), ()):
+                if entry.holds(key) and all(key[n] in span for n, span in entry.serves.items()):
+                    return Hit(entry.config, "range", 0.0, entry, self.path)
         distance, near = nearest(key, self.index.values(), self.rule)
         if near is not None:
             return Hit(near.config, "nearest", distance, near, self.path)
@@ -88,18 +117,42 @@ class Table:
         return None
 
 
+def _low(span: Span) -> int:
+    return span.low
+
+
+def _rest_of(key: Mapping[str, Value], names: Sequence[str]) -> frozenset[tuple[str, Value]]:
+    """The dims other than `names`; none where the key lacks one of these."""
+    if not all(name in key for name in names):
+        return frozenset()
+    return frozenset(item for item in key.items() if item[0] not in names)
+
+
 def find_in(table: Table, key: Mapping[str, Value]) -> Hit | None:
-    """`Table.find`, where a key that cannot be compared or hashed is a miss."""
+    """`Table.find`, where a key that cannot be compared or hashed is a miss.
+
+    A size beyond the ranges that the table was made for is said once.
+    """
     try:
-        return table.find(key)
+        hit = table.find(key)
     except (TypeError, ValueError, OverflowError):
         return None
+    if hit is not None and hit.how == "nearest" and hit.entry is not None and hit.entry.serves:
+        sizes = " ".join(
+            f"{name}={span.low}..{span.high}" for name, span in hit.entry.serves.items()
+        )
+        text = (
+            f"kernel {table.kernel}: {_describe(key)} is outside the ranges of table {table.path}; "
+            f"using the config of {sizes}, {hit.distance:.1f} octaves away"
+        )
+        warn_once((table.kernel, table.path, "range"), text)
+    return hit
+
+
+def _describe(key: Mapping[str, Value]) -> str:
+    return printable(" ".join(f"{name}={printable(value, 40)}" for name, value in key.items()))
 
 
 def miss_text(table: Table, key: Mapping[str, Value]) -> str:
     """The reason for a miss, as one clause."""
-    requested = " ".join(f"{name}={printable(value, 40)}" for name, value in key.items())
-    return (
-        f"table {table.path} has no config for {printable(requested)} "
-        f"under its rule {table.rule.rule}"
-    )
+    return f"table {table.path} has no config for {_describe(key)} under its rule {table.rule.rule}"

@@ -18,12 +18,15 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    InstanceOf,
+    PlainSerializer,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
 from search_spaces.errors import TunerError
+from search_spaces.size_range import Range
 
 if TYPE_CHECKING:
     from workers.job_records import MeasurementProtocol
@@ -147,6 +150,72 @@ class StrategyConfig(SettingsSection):
         return {"anyOf": [{"type": "string"}, written], "description": described}
 
 
+class HistogramFile(SettingsSection):
+    """A file of the sizes that occur."""
+
+    file: str
+    """A CSV file with a size and its weight, such as the number of launches, in every line."""
+
+
+def parse_range(value: object) -> object:
+    """A range of sizes from text, or from a list of texts, sizes and `[low, high, step]`."""
+    if isinstance(value, str):
+        return Range.parse(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Range(value, value)
+    if isinstance(value, list):
+        pieces = [
+            piece
+            for each in value
+            for piece in ([each] if isinstance(each, list) else parse_range(each).to_json())  # type: ignore[attr-defined]
+        ]
+        if all(2 <= len(piece) <= 4 for piece in pieces):
+            return Range.from_json(pieces)
+    if isinstance(value, Range | Mapping | HistogramFile):
+        return value
+    raise ValueError(f"{value!r} is no range; write 1..8192 or [1..64, 64..8192 step 64]")
+
+
+_PIECE_SCHEMA = {
+    "type": "string",
+    "pattern": r"^\s*\d+\s*(\.\.\s*\d+\s*(step\s+\d+\s*)?)?(,.*)?$",
+}
+_SIZE_SCHEMA = {"type": "integer", "minimum": 1}
+_RANGE_SCHEMA = {
+    "anyOf": [
+        _PIECE_SCHEMA,
+        _SIZE_SCHEMA,
+        {"type": "array", "items": {"anyOf": [_PIECE_SCHEMA, _SIZE_SCHEMA]}, "minItems": 1},
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["file"],
+            "properties": {"file": {"type": "string"}},
+        },
+    ],
+    "description": "1..8192, 64..8192 step 64, a list of these, or {file: histogram.csv}",
+}
+SizeRange = Annotated[
+    InstanceOf[Range] | HistogramFile,
+    BeforeValidator(parse_range),
+    PlainSerializer(
+        lambda value: value.to_json() if isinstance(value, Range) else value.model_dump()
+    ),
+    WithJsonSchema(_RANGE_SCHEMA),
+]
+
+
+class CoverageConfig(SettingsSection):
+    """How well the sizes of a range are to be served."""
+
+    gain: Share = 0.02
+    """A size is searched where a search may find a config that is faster by more than this."""
+    searches: int = Field(default=8, ge=2, le=1000)
+    """The most sizes of a range that are searched, those held out apart."""
+    held_out: int = Field(default=4, ge=0, le=1000)
+    """Random sizes that are searched at the end, to say what the chosen configs lose there."""
+
+
 class TaskConfig(SettingsSection):
     """One kernel of a campaign, on each of its workloads and each device of its targets."""
 
@@ -162,6 +231,17 @@ class TaskConfig(SettingsSection):
     """Replaces the campaign's strategy."""
     space: dict[str, list[Scalar]] = Field(default_factory=dict)
     """Parameter name to allowed values, to narrow the search space."""
+    ranges: dict[str, SizeRange] = Field(default_factory=dict)
+    """Dim name to the sizes that the table is to serve, for each of the workloads. The farm chooses
+    the sizes that it searches."""
+    coverage: CoverageConfig = CoverageConfig()
+    """How well the sizes of `ranges` are to be served."""
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> TaskConfig:
+        if self.ranges and self.workloads == "all":
+            raise ValueError("`ranges` needs `workloads`: the other dims, such as [{N: 4096}]")
+        return self
 
 
 def split_limits(limits: object) -> dict[str, object]:

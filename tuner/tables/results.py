@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from functools import cached_property
+from dataclasses import asdict, replace
+from functools import cached_property, partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,7 @@ from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.kernel_facts import kernel_facts
 from tuner.tables.launch_dtypes import launch_dtypes
+from tuner.tables.range_entries import list_coverage, list_entries
 from tuner.tables.valid_sizes import rule_of, valid_sizes
 from workers import backend_kinds
 
@@ -124,10 +125,10 @@ def _tables(stored: Results) -> list[Table]:
 def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
     key = tasks[0].key
     newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
-    entries = sorted(
-        (_entry(stored, task) for task in newest.values()), key=lambda e: key_order(e.key)
-    )
-    return Table(
+    entries = [_entry(stored, task) for task in newest.values() if task.place is None]
+    entries += list_entries(list(newest.values()), partial(_entry, stored))
+    entries.sort(key=lambda entry: key_order(entry.key))
+    table = Table(
         kernel=key.kernel,
         launch_hash=key.launch_hash,
         check_hash=key.check_hash,
@@ -140,6 +141,8 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
         default=_common_default(list(newest.values())),
         provenance=_provenance(stored, list(newest.values())),
     )
+    coverage = list_coverage(table, list(newest.values()), stored.trials)
+    return replace(table, coverage=tuple(coverage)) if coverage else table
 
 
 def _entry(stored: Results, task: TaskInfo) -> Entry:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order, slug
+from tuner.runtime import SCHEMA, Entry, Span, Table, file_stem, key_order, slug
 
 
 def file_name(table: Table) -> str:
@@ -63,6 +63,7 @@ def document_of(table: Table) -> dict[str, Any]:
         "default": None if table.default is None else dict(table.default),
         "entries": [_entry(entry) for entry in ordered],
         "provenance": dict(table.provenance),
+        **({"coverage": [dict(each) for each in table.coverage]} if table.coverage else {}),
     }
 
 
@@ -86,12 +87,13 @@ def _entry(entry: Entry) -> Mapping[str, Any]:
         "tie_set": [dict(config) for config in entry.tie_set],
         "provenance": dict(entry.provenance),
         **({} if entry.dtypes is None else {"dtypes": dict(entry.dtypes)}),
-        **({"sizes": _spans(entry)} if entry.sizes else {}),
+        **({"sizes": _spans(entry.sizes)} if entry.sizes else {}),
+        **({"serves": _spans(entry.serves)} if entry.serves else {}),
     }
 
 
-def _spans(entry: Entry) -> Mapping[str, list[int]]:
+def _spans(spans: Mapping[str, Span]) -> Mapping[str, list[int]]:
     return {
         name: [span.low, span.high, *([span.multiple] if span.multiple > 1 else [])]
-        for name, span in entry.sizes.items()
+        for name, span in spans.items()
     }

@@ -1,0 +1,92 @@
+"""The section of ranges: which config serves which sizes, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from reports import figures
+from reports.parts.view import FigureView, Section, Table, figure_view
+from reports.quantity import clean, count, percent
+from reports.run_data import RunData
+from results_db.range_outcomes import RangeTasks, Segment, group_ranges
+from results_db.shipped import fastest_baseline, select_shipped
+from results_db.stored_records import TaskInfo
+
+#: Most ranges that are drawn.
+_DRAWN = 12
+
+
+def build(data: RunData) -> Section | None:
+    """A figure and a table of segments per range; None for a run without ranges."""
+    groups = group_ranges(task.info for task in data.tasks)
+    if not groups:
+        return None
+    views = [_draw(number, group) for number, group in enumerate(groups[:_DRAWN])]
+    left = len(groups) - len(views)
+    paragraphs = [
+        "Filled marks are sizes at which configs were searched or compared, open marks sizes that "
+        "were held out: they had no part in the choice. Dotted lines part the configs.",
+        *([f"{count(left, 'further range')} not drawn."] if left > 0 else []),
+    ]
+    return Section.of("ranges", "Ranges of sizes", paragraphs=paragraphs, figures=views)
+
+
+def _draw(number: int, group: RangeTasks) -> FigureView:
+    segments = group.divide()
+    frame = pd.DataFrame(
+        _points(group, segments), columns=["size", "series", "ratio", "held_out", "label"]
+    )
+    figure = figures.ranges(frame, [high for _, _, high in segments[:-1]])
+    rows = [
+        (f"{low} to {high}", count(len(segment.sizes), "size"), clean(segment.config))
+        for segment, low, high in segments
+    ]
+    table = Table.of((group.place.dim, "measured", "config"), rows)
+    return figure_view(f"range-{number}", figure, _caption(group, segments, frame), table)
+
+
+def _points(
+    group: RangeTasks, segments: Sequence[tuple[Segment, int, int]]
+) -> Iterator[tuple[int, str, float, bool, str]]:
+    for known, held_out in ((group.known, False), (group.held_out, True)):
+        for outcome, task in known:
+            config = next(s.config for s, low, high in segments if low <= outcome.size <= high)
+            loss = outcome.loss(config)
+            if math.isfinite(loss):
+                yield outcome.size, "table", math.exp(loss), held_out, config
+            for series, ratio in _others(task):
+                yield outcome.size, series, ratio, held_out, series
+
+
+def _others(task: TaskInfo) -> Iterator[tuple[str, float]]:
+    """Default config and fastest baseline, by their times over that of the config that ships."""
+    assert task.selection is not None
+    ships = select_shipped(task.selection)
+    if ships.log_ratio is not None:
+        yield "default config", ships.log_ratio.ratio
+    baseline = fastest_baseline(task.baselines)
+    if baseline is not None and (over := ships.over(baseline)) is not None:
+        yield "fastest baseline", over.ratio
+
+
+def _caption(
+    group: RangeTasks, segments: Sequence[tuple[Segment, int, int]], frame: pd.DataFrame
+) -> str:
+    _, first = group.known[0]
+    name = f"{first.key.kernel} {group.place.dim}={group.place.sizes} {group.fixed.key}".strip()
+    configs = len({segment.config for segment, _, _ in segments})
+    text = f"{name}: {count(configs, 'config')} from {count(len(group.known), 'measured size')}"
+    rows = zip(frame["series"], frame["held_out"], frame["ratio"], frame["size"], strict=True)
+    held = [(ratio - 1, size) for series, out, ratio, size in rows if out and series == "table"]
+    if not held:
+        return f"{text}; no size was held out."
+    worst, size = max(held)
+    mean = sum(loss for loss, _ in held) / len(held)
+    return (
+        f"{text}; at {count(len(held), 'size')} held out the table's config is "
+        f"{percent(mean, 1)} slower than the fastest on average, at most {percent(worst, 1)} "
+        f"(at {size})."
+    )

@@ -1,0 +1,176 @@
+"""What is known at each size of a range, and the fewest configs that serve it.
+
+Notation: s is a measured size, c a config, b(s) the config that ships at s, and L(c, s) the loss
+max(0, ln(time of c / time of b(s))) there, from the race at s, in which all configs were measured
+side by side. A config that was faster in the race and not confirmed loses nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from results_db.shipped import select_shipped
+from results_db.stored_records import FinalRecord, SelectionRecord, TaskInfo
+from search_spaces.records import Config, Workload, config_key
+from search_spaces.size_range import RangePlace
+from workers.job_records import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOutcome:
+    """The outcome at one size."""
+
+    size: int
+    #: The confirmed time of the config that ships; None where nothing is confirmed.
+    best_us: float | None
+    #: L(c, s) by config key: of all configs that were raced here.
+    losses: Mapping[str, float]
+    #: These configs, fastest first, by key.
+    configs: Mapping[str, Config]
+    #: The key of the config that ships.
+    shipped: str
+
+    def loss(self, config: str) -> float:
+        """L of a config by its key; infinite where it was not measured here."""
+        return self.losses.get(config, math.inf)
+
+
+def outcome_at(size: int, selection: SelectionRecord, finals: Iterable[FinalRecord]) -> SizeOutcome:
+    """The outcome of a task, from its selection and its race."""
+    ships = select_shipped(selection)
+    key = config_key(ships.config)
+    raced = {
+        config_key(each.config): (each.log_ratio.value, each.config)
+        for each in finals
+        if each.stage == Mode.RACE and each.log_ratio is not None
+    }
+    reference = raced.setdefault(key, (0.0, ships.config))[0]
+    losses = {name: max(0.0, loss - reference) for name, (loss, _) in raced.items()}
+    ordered = sorted(raced, key=lambda name: (losses[name], name != key))
+    return SizeOutcome(
+        size,
+        ships.median_us,
+        {name: losses[name] for name in ordered},
+        {name: raced[name][1] for name in ordered},
+        key,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring sizes that one config serves."""
+
+    #: The key of the config.
+    config: str
+    #: The measured sizes, in order.
+    sizes: tuple[int, ...]
+
+
+class Weigh(Protocol):
+    """The share of the launches with sizes from `low` to `high`, both included."""
+
+    def __call__(self, low: int, high: int) -> float: ...
+
+
+def divide(outcomes: Sequence[SizeOutcome], gain: float, weigh: Weigh) -> list[Segment]:
+    """The fewest segments in which no measured size loses more than `gain`.
+
+    outcomes: in the order of their sizes. Of equally many segments, those with the least loss,
+    weighed by the share of the launches nearest to each size. A segment's config ships at one of
+    its sizes, so that its evidence is a confirmation. By dynamic programming over the sizes.
+    """
+    allowed, weights = math.log1p(gain), _weigh_each(outcomes, weigh)
+    #: By the number of sizes that are served: (segments, loss, last segment's start, its config).
+    best: list[tuple[int, float, int, str]] = [(0, 0.0, 0, "")]
+    for end in range(1, len(outcomes) + 1):
+        found: list[tuple[int, float, int, str]] = []
+        for start in range(end):
+            part = outcomes[start:end]
+            for config in dict.fromkeys(each.shipped for each in part):
+                losses = [each.loss(config) for each in part]
+                if len(part) > 1 and max(losses) > allowed:
+                    continue
+                weighed = sum(map(operator.mul, losses, weights[start:end]))
+                before = best[start]
+                found.append((before[0] + 1, before[1] + weighed, start, config))
+        best.append(min(found))
+    segments: list[Segment] = []
+    end = len(outcomes)
+    while end:
+        _, _, start, config = best[end]
+        segments.insert(0, Segment(config, tuple(each.size for each in outcomes[start:end])))
+        end = start
+    return segments
+
+
+def find_switch(lower: int, upper: int) -> int:
+    """The last size that the lower of two neighbouring segments serves."""
+    return max(lower, min(upper - 1, math.isqrt(lower * upper)))
+
+
+def _weigh_each(outcomes: Sequence[SizeOutcome], weigh: Weigh) -> list[float]:
+    """The share of the launches that are nearest to each size."""
+    sizes = [each.size for each in outcomes]
+    switches = list(itertools.starmap(find_switch, itertools.pairwise(sizes)))
+    lows = [*sizes[:1], *(switch + 1 for switch in switches)]
+    return list(map(weigh, lows, [*switches, *sizes[-1:]]))
+
+
+# -- the tasks of a run by ranges ------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class RangeTasks:
+    """The tasks of one kernel on one device that search one range together."""
+
+    place: RangePlace
+    #: The dims that are the same for all of them.
+    fixed: Workload
+    #: What is known at each size that has a part in the choice, and its task, by size.
+    known: tuple[tuple[SizeOutcome, TaskInfo], ...]
+    #: The same of the sizes that were held out.
+    held_out: tuple[tuple[SizeOutcome, TaskInfo], ...]
+
+    def divide(self) -> list[tuple[Segment, int, int]]:
+        """The segments, each with the first and the last size that it serves.
+
+        Two segments meet in the middle, on a log scale, of the measured sizes at their ends.
+        """
+        outcomes = [outcome for outcome, _ in self.known]
+        segments, sizes = (
+            divide(outcomes, self.place.gain, self.place.sizes.weigh),
+            self.place.sizes,
+        )
+        ends = [find_switch(a.sizes[-1], b.sizes[0]) for a, b in itertools.pairwise(segments)]
+        lows = [sizes.low, *(end + 1 for end in ends)]
+        return list(zip(segments, lows, [*ends, sizes.high], strict=True)) if segments else []
+
+
+def group_ranges(tasks: Iterable[TaskInfo]) -> list[RangeTasks]:
+    """The ranges of a run, from its tasks with a confirmed time, in the order of the tasks."""
+    groups: dict[Hashable, list[TaskInfo]] = {}
+    for task in tasks:
+        if task.place is not None and task.selection and task.selection.median_us is not None:
+            key, rest = task.key, task.place.rest_of(task.key.workload)
+            same = key.kernel, key.launch_hash, key.device.fingerprint, task.place.ranges, rest
+            groups.setdefault(same, []).append(task)
+    return [found for each in groups.values() if (found := _make_range(each)).known]
+
+
+def _make_range(tasks: Sequence[TaskInfo]) -> RangeTasks:
+    place, workload = tasks[0].place, tasks[0].key.workload
+    assert place is not None
+    fixed = {name: workload[name] for name in workload if name != place.dim}
+    known: dict[int, tuple[SizeOutcome, TaskInfo]] = {}
+    held_out: dict[int, tuple[SizeOutcome, TaskInfo]] = {}
+    for task in tasks:
+        assert task.selection is not None
+        size = task.key.workload.size(place.dim)
+        is_chosen = task.place is not None and not task.place.held_out
+        outcome = outcome_at(size, task.selection, task.finals)
+        (known if is_chosen else held_out)[size] = outcome, task
+    by_size = [tuple(each[size] for size in sorted(each)) for each in (known, held_out)]
+    return RangeTasks(place, Workload.from_mapping(fixed), *by_size)

@@ -1,0 +1,182 @@
+"""A campaign of a range, from its lines in config.yaml to the table that serves every size."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from results_db import Store
+from results_db.stored_records import Source
+from tuner.runtime import read
+
+KERNEL = """
+import time
+import torch
+from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
+
+class Tiles(Kernel):
+    name = "tiles"
+    kinds = ("cpu",)
+    def workloads(self): return [Workload.of(n=1000)]
+    def check_workload(self, workload): pass
+    def make_inputs(self, workload, seed, device):
+        source = None if device == "meta" else torch.Generator(device).manual_seed(seed)
+        return {"x": torch.randn(workload.size("n"), generator=source, device=device)}
+    def outputs(self, workload): return {"out": TensorSpec((workload.size("n"),), "float32")}
+    def reference(self, workload, inputs): return {"out": inputs["x"].double() * 2}
+    def tolerance(self, workload): return Tolerance(1e-5, 1e-5)
+    def cost(self, workload): return Cost(workload.size("n"), 8.0 * workload.size("n"))
+    def space(self, workload):
+        return SearchSpace([Choice("block", [8, 32, 128])], [], kernel=self.name)
+    def default_config(self, workload, device): return {"block": 32}
+    def baselines(self, workload): return {}
+    def cpu_callable(self, workload, config):
+        n, block = workload.size("n"), config["block"]
+        us = 2000 / block + n * (0.01 + 4e-4 * block)
+        def run(inputs):
+            end = time.perf_counter() + us * 1e-6
+            out = inputs["x"] + inputs["x"]
+            while time.perf_counter() < end:
+                pass
+            return {"out": out}
+        return run
+"""
+CONFIG = """
+version: 1
+kernels: [tiles.py:Tiles]
+measure: {final_pairs: 8, warm_ms: 1}
+pool: {builders: 1}
+campaigns:
+  main:
+    budget: {trials: 4}
+    tasks:
+      - kernel: tiles
+        workloads: [{}]
+        ranges: {n: 16..1024}
+        coverage: {held_out: 2}
+"""
+
+
+def run_tuner(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Path, str]:
+    """The folder of a finished run, and what the run printed."""
+    folder = tmp_path_factory.mktemp("range")
+    (folder / "tiles.py").write_text(KERNEL)
+    (folder / "config.yaml").write_text(CONFIG)
+    return folder, run_tuner(folder, "run", "main")
+
+
+def table_of(folder: Path):
+    (path,) = (folder / "results" / "tables").glob("tiles@*.json")
+    return read(path)
+
+
+def test_every_size_of_the_range_has_a_config(done):
+    table = table_of(done[0])
+    sizes = random.Random(0).sample(range(16, 1025), 200)
+    hits = [table.find({"n": size}) for size in sizes]
+    assert {hit.how for hit in hits} <= {"range", "exact"}
+    assert 1 <= len({json.dumps(hit.config) for hit in hits}) <= 3
+    # The entries part the range without a gap.
+    parts = sorted((entry.serves["n"].low, entry.serves["n"].high) for entry in table.entries)
+    assert (parts[0][0], parts[-1][1]) == (16, 1024)
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(parts))
+
+
+def test_the_table_and_the_run_say_what_they_cover(done):
+    folder, printed = done
+    (coverage,) = table_of(folder).coverage
+    assert (coverage["dim"], coverage["sizes"], coverage["served"]) == ("n", "16..1024", 1.0)
+    assert coverage["measured"] >= 3
+    assert 0 <= coverage["mean_loss"] <= coverage["worst_loss"]
+    assert "serve 100.0% of the range; at 2 sizes held out they lose" in printed
+    assert "sizes of ranges left out" in printed
+    assert "serve 100.0% of the range" in run_tuner(folder, "export", "--check")
+
+
+def test_sizes_held_out_and_left_out_have_no_entry(done):
+    folder, _ = done
+    with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
+        tasks = store.tasks(1)
+    keys = {entry.key["n"] for entry in table_of(folder).entries}
+    held = [task for task in tasks if task.place.held_out]
+    left = [task for task in tasks if task.left_out]
+    assert len(held) == 2
+    assert left
+    assert not keys & {task.key.workload["n"] for task in (*held, *left)}
+    assert all(task.selection is not None for task in held)
+    listed = run_tuner(folder, "status")
+    assert "left out" not in listed
+
+
+def test_the_report_draws_the_range(done):
+    page = (done[0] / "results" / "report.html").read_text()
+    assert "Ranges of sizes" in page
+    assert "tiles n=16..1024" in page
+
+
+def test_a_second_run_takes_over_what_is_known(done):
+    folder, _ = done
+    before = table_of(folder)
+    printed = run_tuner(folder, "run", "main")
+    assert "serve 100.0% of the range" in printed
+    after = table_of(folder)
+    assert [e.config for e in after.entries] == [e.config for e in before.entries]
+    with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
+        trials = [t for task in store.tasks(2) for t in store.trials(task.task_id)]
+    # A winner of the first run may be tried at a neighbour where it was not.
+    reused = [trial for trial in trials if trial.source == Source.REUSED]
+    assert len(reused) > len(trials) / 2
+
+
+# -- what is wrong in config.yaml ------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("ranges", "workloads", "said", "hint"),
+    [
+        ("{n: 1-8}", "[{}]", "'1-8' is no range; write 1..8192 or 64..8192 step 64", ""),
+        ("{n: 9..3}", "[{}]", "9..3 is empty: 9 is above 3", ""),
+        ("{n: {file: no.csv}}", "[{}]", "ranges.n: no.csv is not a file", "size,weight"),
+        ("{n: {file: bad.csv}}", "[{}]", "ranges.n: bad.csv line 2", "one size and its weight"),
+        ("{n: {file: empty.csv}}", "[{}]", "a range without a size", "one size and its weight"),
+        ("{n: 1..8}", "[{n: 3}]", "n is given by a workload and by `ranges`", "leave n out"),
+        ("{n: 1..8}", "all", "`ranges` needs `workloads`", ""),
+        ("{}", "[{}]", "tiles", ""),
+    ],
+)
+def test_a_wrong_range_is_named(folder, tuner, ranges, workloads, said, hint):
+    (folder / "tiles.py").write_text(KERNEL)
+    (folder / "bad.csv").write_text("size,weight\n3,x\n")
+    (folder / "empty.csv").write_text("\n")
+    text = CONFIG.replace("{n: 16..1024}", ranges).replace("[{}]", workloads)
+    (folder / "config.yaml").write_text(text)
+    result = tuner("run", "main", "--dry-run")
+    assert result.code != 0
+    assert said in result.error
+    assert hint in result.hint or not hint
+
+
+def test_a_histogram_is_read(folder, tuner):
+    (folder / "tiles.py").write_text(KERNEL)
+    (folder / "seen.csv").write_text("size,launches\n16,900\n\n256,50\n16,10\n1000,40\n")
+    (folder / "config.yaml").write_text(CONFIG.replace("16..1024", "{file: seen.csv}"))
+    result = tuner("run", "main", "--dry-run", "--format", "json")
+    assert result.code == 0, result.err
+    sizes = {task["workload"] for task in json.loads(result.out)}
+    assert sizes == {"n=16", "n=256", "n=1000"}

@@ -1,0 +1,190 @@
+"""Ranges of sizes: what is searched, compared and left out, and how few configs serve all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenario import World, spec, toy_fault, toy_space
+
+from results_db.range_outcomes import SizeOutcome, divide, outcome_at
+from search_spaces.records import Config, Workload
+from search_spaces.size_range import Range, RangePlace, list_places
+from tuner.engine import Engine, TaskBudget
+
+GAIN = 0.02
+RIGHT = [config for config in toy_space().enumerate() if toy_fault(config) is None]
+
+
+def crossing_us(workload: Workload, config: Config) -> float:
+    """A fixed cost that falls with the block's size and work that grows with it: as of tiles."""
+    block, more = config["block"], 1 + 0.05 * (config["order"] == "row") + 0.02 * config["stages"]
+    return more * (2000 / block + workload["n"] * (0.001 + 4e-6 * block))
+
+
+def best_us(size: int) -> float:
+    workload = Workload.of(n=size)
+    return min(crossing_us(workload, config) for config in RIGHT)
+
+
+def search(
+    time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, **world
+) -> World:
+    sizes = sizes or Range(16, 4096)
+    specs = [
+        replace(
+            spec(number, seed=number, budget=TaskBudget(trials=trials, polish=5)),
+            workload=Workload.of(n=size),
+            place=RangePlace((("n", sizes),), GAIN, searches, between, size in held_out),
+        )
+        for number, (size, between) in enumerate(
+            [*list_places(sizes).items(), *((size, None) for size in held_out)], 1
+        )
+    ]
+    found = World(Engine(specs, builders=4), seed=seed, time_us=time_us, **world)
+    found.run()
+    return found
+
+
+def sizes_of(world: World) -> dict[int, int]:
+    """Trials by size, of the sizes that were tried."""
+    sizes = {task.spec.task_id: task.spec.workload["n"] for task in world.engine.tasks}
+    found: dict[int, int] = {}
+    for number, _ in world.records:
+        found[sizes[number]] = found.get(sizes[number], 0) + 1
+    return found
+
+
+def segments_of(world: World):
+    outcomes = [
+        outcome_at(task.spec.workload["n"], task.outcome.selection, task.outcome.finals)
+        for task in world.engine.tasks
+        if task.outcome and not task.spec.place.held_out
+    ]
+    outcomes.sort(key=lambda each: each.size)
+    return divide(outcomes, GAIN, Range(16, 4096).weigh), outcomes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_size_of_a_range_is_served_within_the_gain(seed):
+    world = search(seed=seed)
+    segments, outcomes = segments_of(world)
+    configs = {key: config for each in outcomes for key, config in each.configs.items()}
+    ends = [*(segment.sizes for segment in segments)]
+    for segment, following in zip(segments, [*ends[1:], None], strict=True):
+        last = math.isqrt(segment.sizes[-1] * following[0]) if following else segment.sizes[-1]
+        for size in range(segment.sizes[0], last + 1, 97):
+            taken = crossing_us(Workload.of(n=size), configs[segment.config])
+            assert taken <= best_us(size) * 1.05
+    assert len({segment.config for segment in segments}) <= 6
+
+
+def test_few_sizes_are_searched_and_the_rest_only_compared():
+    world = search()
+    tried = sizes_of(world)
+    assert {16, 4096, 256} <= set(tried)
+    searched = [size for size, trials in tried.items() if trials > 12]
+    assert len(searched) <= 8
+    assert sum(tried.values()) <= 8 * 25 + 60
+    left_out = [note for note in world.notes.values() if "left out" in note]
+    assert len(left_out) + len(tried) == len(list_places(Range(16, 4096)))
+
+
+def test_a_size_that_needs_a_config_of_its_own_is_searched():
+    def moving_us(workload: Workload, config: Config) -> float:
+        """The best block grows with the size, and the configs of both ends are slow between."""
+        best = 4 + math.log2(workload["n"] / 16) / 2
+        return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
+
+    world = search(moving_us)
+    segments, outcomes = segments_of(world)
+    assert len(segments) >= 4
+    for each in outcomes:
+        workload = Workload.of(n=each.size)
+        least = min(moving_us(workload, config) for config in RIGHT)
+        assert moving_us(workload, each.configs[each.shipped]) <= 1.1 * least
+
+
+def test_one_config_that_is_best_everywhere_is_one_segment():
+    def same_us(workload: Workload, config: Config) -> float:
+        return workload["n"] * (1 + abs(math.log2(config["block"]) - 7) + config["stages"])
+
+    world = search(same_us, trials=100)
+    segments, _ = segments_of(world)
+    assert len(segments) == 1
+    tried = sizes_of(world)
+    assert min(tried.pop(size) for size in (16, 256, 4096)) > 50
+    # Wide halves are looked into; all else is left out.
+    assert tried
+    assert max(tried.values()) <= 12
+
+
+def test_sizes_held_out_come_last_and_change_nothing():
+    held_out = (100, 3000)
+    world, without = search(held_out=held_out), search()
+    numbers = {task.spec.workload["n"]: task.spec.task_id for task in world.engine.tasks}
+    order = [number for number, _ in world.records]
+    first = min(order.index(numbers[size]) for size in held_out)
+    assert set(order[first:]) == {numbers[size] for size in held_out}
+    assert {*sizes_of(world)} - set(held_out) == {*sizes_of(without)}
+
+
+def test_no_more_sizes_are_searched_than_asked_for():
+    world = search(searches=4)
+    searched = [task for task in world.engine.tasks if task.outcome and task.search.asker.searches]
+    assert len(searched) <= 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_of_workers_end_a_range_all_the_same(seed):
+    world = search(losses=0.05, seed=seed)
+    assert world.finish is not None
+    assert len(segments_of(world)[0]) >= 1
+
+
+# -- the fewest configs ----------------------------------------------------------------------------
+@st.composite
+def outcome_lists(draw) -> list[SizeOutcome]:
+    sizes = sorted(draw(st.sets(st.integers(1, 5000), min_size=1, max_size=8)))
+    names = ["a", "b", "c", "d"]
+    found = []
+    for size in sizes:
+        raced = draw(st.sets(st.sampled_from(names), min_size=1))
+        losses = {name: draw(st.sampled_from([0.0, 0.01, 0.05])) for name in sorted(raced)}
+        shipped = min(losses, key=losses.get)
+        losses = {name: loss - losses[shipped] for name, loss in losses.items()}
+        found.append(
+            SizeOutcome(size, 1.0, losses, {name: {"c": name} for name in losses}, shipped)
+        )
+    return found
+
+
+@given(outcome_lists())
+def test_segments_partition_the_sizes_within_the_gain(outcomes):
+    segments = divide(outcomes, GAIN, Range(1, 5000).weigh)
+    assert [size for segment in segments for size in segment.sizes] == [e.size for e in outcomes]
+    by_size = {each.size: each for each in outcomes}
+    for segment in segments:
+        assert any(by_size[size].shipped == segment.config for size in segment.sizes)
+        assert all(by_size[size].loss(segment.config) <= math.log1p(GAIN) for size in segment.sizes)
+
+
+@given(outcome_lists())
+def test_no_division_has_fewer_segments(outcomes):
+    def fewest(rest: list[SizeOutcome]) -> int:
+        """By trying every first segment."""
+        if not rest:
+            return 0
+        return 1 + min(
+            fewest(rest[end:])
+            for end in range(1, len(rest) + 1)
+            if any(
+                all(each.loss(one.shipped) <= math.log1p(GAIN) for each in rest[:end])
+                for one in rest[:end]
+            )
+        )
+
+    assert len(divide(outcomes, GAIN, Range(1, 5000).weigh)) == fewest(outcomes)

@@ -1,0 +1,90 @@
+"""The workloads of a task entry, those of its ranges included."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from search_spaces import registry
+from search_spaces.errors import TunerError
+from search_spaces.records import Value, Workload
+from search_spaces.size_range import Range, RangePlace, list_fixed_sizes, list_places
+from tuner.settings.sections import HistogramFile, TaskConfig
+
+Placed: TypeAlias = tuple[Workload, RangePlace | None]
+#: The largest file of a histogram.
+_MAX_BYTES = 4 * 2**20
+
+
+def list_workloads(line: TaskConfig, paths: Sequence[str]) -> list[Placed]:
+    """The listed workloads of a task entry with their places in its ranges.
+
+    paths: the folders in which a histogram is looked for. Raises `TunerError` for one that cannot
+    be read, and for a dim that a workload and a range both give.
+    """
+    assert line.workloads != "all"
+    listed = line.workloads
+    if not line.ranges:
+        return [(Workload.from_mapping(each), None) for each in listed]
+    ranges = {name: _read_range(name, each, paths) for name, each in line.ranges.items()}
+    for workload in listed:
+        if both := [name for name in ranges if name in workload]:
+            raise TunerError(
+                f"{line.kernel}: {both[0]} is given by a workload and by `ranges`",
+                f"leave {both[0]} out of the workload, or out of `ranges`",
+            )
+    return [placed for each in listed for placed in _list_places(line, each, ranges)]
+
+
+def _list_places(
+    line: TaskConfig, rest: Mapping[str, Value], ranges: Mapping[str, Range]
+) -> Iterator[Placed]:
+    """The sizes of the last range, for each choice of sizes of the others; then those held out."""
+    coverage, (*others, dim) = line.coverage, ranges
+    last, searched = ranges[dim], list_places(ranges[dim])
+    for sizes in itertools.product(*(list_fixed_sizes(ranges[name]) for name in others)):
+        fixed = Workload.from_mapping({**rest, **dict(zip(others, sizes, strict=True))})
+        seed = zlib.crc32(f"{fixed.key} {last!r}".encode())
+        drawn = dict.fromkeys(last.draw(8 * coverage.held_out, seed))
+        held_out = [size for size in drawn if size not in searched][: coverage.held_out]
+        for size, between in (dict(sorted(searched.items())) | dict.fromkeys(held_out)).items():
+            yield (
+                Workload.from_mapping({**fixed.as_dict(), dim: size}),
+                RangePlace(
+                    tuple(ranges.items()),
+                    coverage.gain,
+                    coverage.searches,
+                    between,
+                    size in held_out,
+                ),
+            )
+
+
+def _read_range(dim: str, given: Range | HistogramFile, paths: Sequence[str]) -> Range:
+    if isinstance(given, Range):
+        return given
+    path = registry.find_file(given.file, paths)
+    where = f"ranges.{dim}: {given.file}"
+    if path is None or not Path(path).is_file():
+        raise TunerError(f"{where} is not a file", "give a CSV file with `size,weight` lines")
+    if os.path.getsize(path) > _MAX_BYTES:
+        raise TunerError(f"{where} is too large", f"a histogram has at most {_MAX_BYTES} bytes")
+    weights: dict[int, float] = {}
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            for number, row in enumerate(csv.reader(file), 1):
+                if not row or (number == 1 and not row[0].strip().isdigit()):
+                    continue  # a blank line, or a heading
+                size, weight = int(row[0]), float(row[1]) if len(row) > 1 else 1.0
+                weights[size] = weights.get(size, 0.0) + weight
+        return Range.of_sizes(weights)
+    except (OSError, ValueError, csv.Error) as error:
+        at = f" line {number}" if "number" in locals() else ""
+        raise TunerError(
+            f"{where}{at}: {error}", "write one size and its weight per line: 128,0.25"
+        ) from None

@@ -1,0 +1,178 @@
+"""Which sizes of a range are searched, which are only compared, and which are left out.
+
+Notation: a < m < b are sizes of the range, t(s) the least confirmed time at s.
+
+The ends and the middle of a range are searched. Then intervals are bisected. At the middle m of an
+interval (a, b) the finalists of a and b are measured, with no search. A search at m follows only
+where it may pay: time grows with the size, and at most in proportion to it, so that
+
+    t(m) >= max(t(a), t(b) m / b),
+
+and the best finalist within the gain of this bound cannot be beaten by more. An interval is not
+bisected where one config serves both ends within the gain and the interval is narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import TypeAlias
+
+from results_db.range_outcomes import SizeOutcome, outcome_at
+from results_db.stored_records import LEFT_OUT, Stage, TaskInfo
+from search_spaces.records import Config, Value, Workload, config_key
+from search_spaces.size_range import Range, RangePlace
+from tuner.engine.task import Task
+from tuner.engine.task_spec import TaskSpec
+
+#: An interval wider than this, in octaves, is looked into though one config serves both ends.
+_WIDE = 2.0
+#: Configs of each neighbour, and configs in all, that are measured between two sizes.
+_OF_EACH, _IN_ALL = 3, 8
+
+#: Kernel, device, the ranges, and the other dims: what the tasks of one range share.
+_Key: TypeAlias = tuple[str, str, tuple[tuple[str, Range], ...], frozenset[tuple[str, Value]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSize:
+    """A task of a range that an earlier part of the run has finished."""
+
+    #: The spec of the kernel and the fingerprint of the device.
+    kernel: str
+    device: str
+    workload: Workload
+    place: RangePlace
+    #: None where it was left out or found nothing.
+    outcome: SizeOutcome | None
+
+    @classmethod
+    def of(cls, kernel: str, task: TaskInfo) -> FinishedSize:
+        """A stored task. kernel: the spec of its kernel."""
+        assert task.place is not None
+        workload, chosen = task.key.workload, task.selection
+        size = workload.size(task.place.dim)
+        outcome = None if chosen is None else outcome_at(size, chosen, task.finals)
+        return cls(kernel, task.key.device.fingerprint, workload, task.place, outcome)
+
+    @property
+    def key(self) -> _Key:
+        return self.kernel, self.device, self.place.ranges, self.place.rest_of(self.workload)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a task begins."""
+
+    #: What it tries after the default config.
+    starts: Sequence[Config] = ()
+    #: It searches only where none of these takes at most this, and `may_search` then says so.
+    enough_us: float | None = None
+    may_search: Callable[[], bool] = lambda: True
+
+
+@dataclass(slots=True)
+class _OneRange:
+    """The sizes of one range on one device."""
+
+    tasks: dict[int, Task] = field(default_factory=dict)
+    #: Sizes that are over, with what is known there; None where they were left out.
+    known: dict[int, SizeOutcome | None] = field(default_factory=dict)
+
+    def update(self) -> None:
+        """Take the outcomes of the tasks that are over by now."""
+        for size, task in self.tasks.items():
+            if task.stage is Stage.DONE and size not in self.known:
+                chosen = task.outcome
+                self.known[size] = (
+                    None if chosen is None else outcome_at(size, chosen.selection, chosen.finals)
+                )
+
+    def count_searches(self) -> int:
+        """The sizes that are or were searched, and not only compared."""
+        begun = [each for each in self.tasks.values() if each.stage is not Stage.WAITING]
+        return sum(each.search.asker.searches for each in begun)
+
+
+class RangeSearches:
+    """The ranges of one run."""
+
+    def __init__(self, tasks: Iterable[Task], finished: Iterable[FinishedSize] = ()) -> None:
+        by_key: dict[_Key, _OneRange] = {}
+        #: By the number of the task.
+        self._ranges: dict[int, _OneRange] = {}
+        for task in tasks:
+            if (place := task.spec.place) is not None:
+                group = by_key.setdefault(_key_of(task.spec, place), _OneRange())
+                self._ranges[task.spec.task_id] = group
+                if not place.held_out:
+                    group.tasks[task.spec.workload.size(place.dim)] = task
+        for each in finished:
+            if not each.place.held_out and each.key in by_key:
+                size = each.workload.size(each.place.dim)
+                by_key[each.key].known[size] = each.outcome
+
+    def plan(self, task: Task) -> Opening | str | None:
+        """How a waiting task begins, why it is left out, or None while it waits for others."""
+        place = task.spec.place
+        if place is None:
+            return Opening()
+        group, size = self._ranges[task.spec.task_id], task.spec.workload.size(place.dim)
+        if place.held_out or place.between is not None:
+            group.update()
+        if place.held_out:
+            over = all(size in group.known for size in group.tasks)
+            return Opening(list(_list_winners(group, size))) if over else None
+        if place.between is None:
+            return Opening()
+        if not all(each in group.known for each in place.between):
+            return None
+        lower, upper = (group.known[each] for each in place.between)
+        both = f"{place.dim}={place.between[0]} and {place.between[1]}"
+        if lower is None or upper is None:
+            return f"{LEFT_OUT}: not both of {both} have a result"
+        if not _worth_a_look(lower, upper, place.gain):
+            return f"{LEFT_OUT}: the configs of {both} serve it"
+        return Opening(
+            _list_starts(group, lower, upper, size),
+            _find_bound_us(lower, upper, size) * (1 + place.gain),
+            lambda: group.count_searches() < place.searches,
+        )
+
+
+def _key_of(spec: TaskSpec, place: RangePlace) -> _Key:
+    rest = place.rest_of(spec.workload)
+    return spec.kernel.spec, spec.device.fingerprint, place.ranges, rest
+
+
+def _worth_a_look(lower: SizeOutcome, upper: SizeOutcome, gain: float) -> bool:
+    allowed = math.log1p(gain)
+    shared = any(max(lower.loss(key), upper.loss(key)) <= allowed for key in lower.losses)
+    return not shared or math.log2(upper.size / lower.size) > _WIDE
+
+
+def _find_bound_us(lower: SizeOutcome, upper: SizeOutcome, size: int) -> float:
+    """The least time that a search may find between two sizes; 0 where that is not known."""
+    if lower.best_us is None or upper.best_us is None:
+        return 0.0
+    return max(lower.best_us, upper.best_us * size / upper.size)
+
+
+def _list_starts(
+    group: _OneRange, lower: SizeOutcome, upper: SizeOutcome, size: int
+) -> list[Config]:
+    """The finalists of both neighbours in turns, then the winners of other sizes."""
+    of_both = [list(each.configs.values())[:_OF_EACH] for each in (lower, upper)]
+    in_turns = chain.from_iterable(zip_longest(*of_both))
+    listed = [each for each in in_turns if each is not None]
+    found = {config_key(each): each for each in (*listed, *_list_winners(group, size))}
+    return list(found.values())[:_IN_ALL]
+
+
+def _list_winners(group: _OneRange, size: int) -> Iterator[Config]:
+    """What ships at each size, nearest first."""
+    known = [each for each in group.known.values() if each is not None]
+    for each in sorted(known, key=lambda one: abs(math.log2(one.size / size))):
+        yield each.configs[each.shipped]

@@ -1,0 +1,154 @@
+"""The entries of a table for ranges of sizes, and what is known of their coverage.
+
+The sizes of a range that were measured are divided into the fewest segments that one config serves
+within the gain (`results_db/range_outcomes.py`). A segment is one entry: its key is a measured size
+at which its config ships, its `serves` the sizes for which it was chosen. Two segments meet in the
+middle, on a log scale, of the measured sizes at their ends. Sizes that were held out have no part
+in this; they say what the choice costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from results_db.range_outcomes import RangeTasks, Segment, SizeOutcome, find_switch, group_ranges
+from results_db.stored_records import TaskInfo, TrialRecord
+from search_spaces.records import Value, config_key
+from tuner.runtime import Entry, Span, Table, TableError, read
+
+#: Sizes that are looked up to count the share that a table serves.
+_LOOKED_UP = 1000
+
+
+def list_entries(tasks: Sequence[TaskInfo], make_entry: Callable[[TaskInfo], Entry]) -> list[Entry]:
+    """The entries of tasks that lie in ranges.
+
+    tasks: of one kernel and device, with a confirmed time. make_entry: the entry of one task.
+    """
+    groups = group_ranges(tasks)
+    entries = []
+    for group in groups:
+        boxes, dim = _box_others(group, groups), group.place.dim
+        for segment, low, high in group.divide():
+            entry = make_entry(_choose_task(segment, group.known))
+            # Without a declaration, a config is right between the sizes that were run.
+            sizes = {dim: Span(segment.sizes[0], segment.sizes[-1]), **entry.sizes}
+            serves = {**boxes, dim: Span(low, high)}
+            shown = {name: span for name, span in serves.items() if name in sizes}
+            entries.append(replace(entry, sizes=sizes, serves=shown))
+    return entries
+
+
+def list_coverage(
+    table: Table, tasks: Sequence[TaskInfo], trials: Callable[[int], Sequence[TrialRecord]]
+) -> list[Mapping[str, Value]]:
+    """What is known of each range of a table, as scalars that the table holds.
+
+    tasks: all of the kernel and device. trials: the trials of a task.
+    """
+    found: list[Mapping[str, Value]] = []
+    for group in group_ranges(tasks):
+        dim, sizes = group.place.dim, group.place.sizes
+        losses = {
+            outcome.size: loss
+            for outcome, task in group.held_out
+            if (loss := _find_loss(table, outcome, task, trials(task.task_id))) is not None
+        }
+        worst = max(losses, key=losses.__getitem__, default=None)
+        hits = _look_up(table, group)
+        found.append(
+            {
+                "dim": dim,
+                "sizes": f"{sizes}",
+                "of": group.fixed.key,
+                "gain": group.place.gain,
+                "measured": len(group.known),
+                "configs": len({*hits} - {None}),
+                "served": round(1 - hits.count(None) / len(hits), 4),
+                "held_out": len(losses),
+                "mean_loss": round(sum(losses.values()) / len(losses), 4) if losses else None,
+                "worst_loss": None if worst is None else round(losses[worst], 4),
+                "worst_at": worst,
+            }
+        )
+    return found
+
+
+def list_coverage_lines(paths: Iterable[str | Path]) -> list[str]:
+    """What is known of the ranges of tables, one line each; other files are passed over."""
+    lines = []
+    for path in paths:
+        try:
+            table = read(path)
+        except TableError:
+            continue
+        lines += [f"{table.kernel} {describe_coverage(each)}" for each in table.coverage]
+    return lines
+
+
+def describe_coverage(coverage: Mapping[str, Value]) -> str:
+    """What is known of a range, in one line."""
+    of = f" ({coverage['of']})" if coverage["of"] else ""
+    text = (
+        f"{coverage['dim']}={coverage['sizes']}{of}: {coverage['configs']} configs from "
+        f"{coverage['measured']} sizes serve {coverage['served']:.1%} of the range"
+    )
+    if coverage["worst_loss"] is None:
+        return f"{text}; no size was held out"
+    return (
+        f"{text}; at {coverage['held_out']} sizes held out they lose {coverage['mean_loss']:.1%}, "
+        f"at most {coverage['worst_loss']:.1%} ({coverage['dim']}={coverage['worst_at']})"
+    )
+
+
+def _choose_task(segment: Segment, known: Sequence[tuple[SizeOutcome, TaskInfo]]) -> TaskInfo:
+    """Of the sizes of a segment at which its config ships, the one nearest to the middle."""
+    middle = math.log2(segment.sizes[0] * segment.sizes[-1]) / 2
+    near = {
+        abs(math.log2(outcome.size) - middle): task
+        for outcome, task in known
+        if outcome.size in segment.sizes and outcome.shipped == segment.config
+    }
+    return near[min(near)]
+
+
+def _box_others(group: RangeTasks, groups: Sequence[RangeTasks]) -> dict[str, Span]:
+    """The sizes of the dims that are not bisected for which a fixed choice of them stands."""
+    boxes = {}
+    for name, sizes in group.place.ranges[:-1]:
+        alike = [each for each in groups if each.place.ranges == group.place.ranges]
+        fixed = sorted({each.fixed.size(name) for each in alike})
+        at = fixed.index(group.fixed.size(name))
+        low = find_switch(fixed[at - 1], fixed[at]) + 1 if at else sizes.low
+        high = find_switch(*fixed[at : at + 2]) if at + 1 < len(fixed) else sizes.high
+        boxes[name] = Span(low, high)
+    return boxes
+
+
+def _find_loss(
+    table: Table, outcome: SizeOutcome, task: TaskInfo, trials: Sequence[TrialRecord]
+) -> float | None:
+    """What the table's config loses at a size that was held out; None where it was not timed.
+
+    From the race there; for a config that did not reach it, from the times of the search.
+    """
+    hit = table.find(task.key.workload.as_dict())
+    if hit is None:
+        return None
+    key = config_key(dict(hit.config))
+    if key in outcome.losses:
+        return math.expm1(outcome.losses[key])
+    times = {config_key(t.config): t.median_us for t in trials if t.median_us is not None}
+    return times[key] / min(times.values()) - 1 if key in times else None
+
+
+def _look_up(table: Table, group: RangeTasks) -> list[str | None]:
+    """The config of each of many sizes of a range, by its key; None for a miss."""
+    found = []
+    for size in group.place.sizes.draw(_LOOKED_UP, seed=0):
+        hit = table.find({**group.fixed.as_dict(), group.place.dim: size})
+        found.append(None if hit is None else config_key(dict(hit.config)))
+    return found
