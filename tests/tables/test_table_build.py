@@ -216,6 +216,14 @@ def test_a_table_serves_the_sizes_for_which_a_config_is_valid(store, run_id):
                 assert kernel.space(near).bind(near, H200).why_invalid(hit.config) is None
 
 
+def test_a_table_says_where_its_kernel_is_and_which_arguments_are_free(store, run_id):
+    kernel = softmax_tasks(store, run_id)
+    assert {"place", "free"}.isdisjoint(only(tables.build(store, run_id)).provenance)
+    kernel.place, kernel.free = "library.ops:softmax", ("scale", "step")  # as of a captured call
+    table = only(tables.build(store, run_id, kernels={"softmax": kernel}))
+    assert (table.provenance["place"], table.provenance["free"]) == (kernel.place, "scale,step")
+
+
 def test_an_unknown_kernel_is_looked_up_exactly(store, run_id):
     add_task(store, run_id, workload(), selection=outcome())
     assert only(tables.build(store, run_id)).rule.rule == "exact"
