@@ -185,24 +185,29 @@ def _entry(data: object, place: str) -> Entry:
     for field in ("sizes", "serves"):
         for name, span in getattr(entry, field).items():
             if entry.key.get(name) not in span:
-                where = f"{place}.{field}.{printable(name, 40)}"
+                where = _at(f"{place}.{field}", name)
                 raise TableError(f"{where} does not hold the entry's size")
     if unbound := entry.serves.keys() - entry.sizes.keys():
-        raise TableError(f"{place}.serves.{printable(min(unbound), 40)} has no sizes")
+        raise TableError(f"{_at(f'{place}.serves', min(unbound))} has no sizes")
     return entry
 
 
 def _sizes(data: object, place: str) -> dict[str, Span]:
     found = {}
     for name, item in _mapping(data, place).items():
-        where = f"{place}.{printable(name, 40)}"
-        numbers = _list(item, where)
-        if not 2 <= len(numbers) <= 3 or not all(type(number) is int for number in numbers):
+        if not isinstance(item, list):
+            raise TableError(f"{_at(place, name)} is not a list")
+        if not 2 <= len(item) <= 3 or not all(type(number) is int for number in item):
+            where = _at(place, name)
             raise TableError(f"{where} is not [low, high] or [low, high, multiple], in integers")
-        if any(not 1 <= number <= MAX_INTEGER for number in numbers):
-            raise TableError(f"{where} is out of range")
-        found[name] = Span(*numbers)
+        if min(item) < 1 or max(item) > MAX_INTEGER:
+            raise TableError(f"{_at(place, name)} is out of range")
+        found[name] = Span(*item)
     return found
+
+
+def _at(place: str, name: str) -> str:
+    return f"{place}.{printable(name, 40)}"
 
 
 def _mapping(value: object, place: str) -> dict[str, Any]:
@@ -247,11 +252,11 @@ def _among(value: object, allowed: tuple[str, ...], place: str) -> str:
 def _scalars(value: object, place: str) -> dict[str, Value]:
     for name, item in _mapping(value, place).items():
         if isinstance(item, float) and not math.isfinite(item):
-            raise TableError(f"{place}.{printable(name, 40)} is not finite")
+            raise TableError(f"{_at(place, name)} is not finite")
         if isinstance(item, int) and not -MAX_INTEGER <= item <= MAX_INTEGER:
-            raise TableError(f"{place}.{printable(name, 40)} is out of range")
+            raise TableError(f"{_at(place, name)} is out of range")
         if not isinstance(item, bool | int | float | str | None):
-            raise TableError(f"{place}.{printable(name, 40)} is not a number, text or null")
+            raise TableError(f"{_at(place, name)} is not a number, text or null")
     return value  # type: ignore[return-value]
 
 

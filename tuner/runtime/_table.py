@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import TypeAlias
 
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Key, Rule, Span, Value, key_of, key_order
@@ -14,6 +15,8 @@ from ._warn import warn_once
 
 SCHEMA = "tuner-table/1"
 _EXACT = Rule()
+#: Entries by the names of some dims, and by all other dims with their values.
+_Groups: TypeAlias = Mapping[tuple[str, ...], Mapping[frozenset[tuple[str, Value]], list[Entry]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ class Table:
         init=False, repr=False, compare=False
     )
     #: Entries that were chosen for parts of ranges, by the dims of the range and all other dims.
-    _by_range: Mapping[tuple[str, ...], Mapping[frozenset[tuple[str, Value]], list[Entry]]] = field(
-        init=False, repr=False, compare=False
-    )
+    _by_range: _Groups = field(init=False, repr=False, compare=False)
+    #: Entries by the dims that may differ from theirs and all other dims.
+    _by_sizes: _Groups = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.entries, key=lambda entry: key_order(entry.key))
@@ -62,13 +65,9 @@ class Table:
         by_equality = {frozenset(entry.key.items()): entry for entry in reversed(ordered)}
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "index_by_equality", by_equality)
-        by_range: dict[tuple[str, ...], dict[frozenset[tuple[str, Value]], list[Entry]]] = {}
-        for entry in ordered:
-            if entry.serves:
-                names = tuple(sorted(entry.serves))
-                rest = _rest_of(entry.key, names)
-                by_range.setdefault(names, {}).setdefault(rest, []).append(entry)
-        object.__setattr__(self, "_by_range", by_range)
+        ranged = [entry for entry in ordered if entry.serves]
+        object.__setattr__(self, "_by_range", _group(ranged, lambda entry: entry.serves))
+        object.__setattr__(self, "_by_sizes", _group(ordered, lambda entry: entry.sizes))
 
     @property
     def distinguishes_booleans(self) -> bool:
@@ -109,12 +108,29 @@ class Table:
             for entry in by_rest.get(_rest_of(key, names), ()):
                 if entry.holds(key) and all(key[n] in span for n, span in entry.serves.items()):
                     return Hit(entry.config, "range", 0.0, entry, self.path)
-        distance, near = nearest(key, self.index.values(), self.rule)
+        distance, near = nearest(key, self._list_candidates(key), self.rule)
         if near is not None:
             return Hit(near.config, "nearest", distance, near, self.path)
         if self.rule.rule == "fallback" and self.default is not None:
             return Hit(self.default, "default", table=self.path)
         return None
+
+    def _list_candidates(self, key: Mapping[str, Value]) -> Iterable[Entry]:
+        """The entries whose fixed dims a workload has, in the order of their keys."""
+        if self.rule.rule != "sizes":
+            return self.index.values()
+        found = [by_rest.get(_rest_of(key, n), []) for n, by_rest in self._by_sizes.items()]
+        if len(found) == 1:
+            return found[0]
+        return sorted(chain.from_iterable(found), key=lambda entry: key_order(entry.key))
+
+
+def _group(entries: Iterable[Entry], dims: Callable[[Entry], Mapping[str, Span]]) -> _Groups:
+    groups: dict[tuple[str, ...], dict[frozenset[tuple[str, Value]], list[Entry]]] = {}
+    for entry in entries:
+        names = tuple(sorted(dims(entry)))
+        groups.setdefault(names, {}).setdefault(_rest_of(entry.key, names), []).append(entry)
+    return groups
 
 
 def _low(span: Span) -> int:
