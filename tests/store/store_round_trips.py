@@ -47,6 +47,7 @@ from results_db import (
     TrialRecord,
 )
 from search_spaces.records import Toolchain, Workload
+from search_spaces.size_range import Range, RangePlace
 from workers.job_records import Calibration
 
 _unique = itertools.count()
@@ -122,15 +123,26 @@ class RoundTrips:
         tolerance=maybe,
         campaign=texts,
         environment=st.dictionaries(json_texts, values, max_size=3),
+        place=st.none()
+        | st.builds(
+            RangePlace,
+            st.tuples(st.tuples(json_texts, st.builds(Range, st.just(1), st.integers(1, 99)))),
+            finite,
+            st.integers(2, 9),
+            st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)),
+            st.booleans(),
+        ),
     )
     def test_runs_and_tasks_come_back_as_they_were(
-        self, store, key, note, tolerance, campaign, environment
+        self, store, key, note, tolerance, campaign, environment, place
     ) -> None:
         run = store.begin_run(campaign, "spec", 2**40, environment, {"tasks": [1, {"a": None}]})
         arguments = {"flops": 1.5, "bytes": 2.5, "tolerance": tolerance, "note": note}
+        arguments["place"] = place
         task = store.ensure_task(run.run_id, key, **arguments)
         assert task.key == key
         assert (task.stage, task.note, task.tolerance) == ("search", note, tolerance)
+        assert task.place == place
         assert store.ensure_task(run.run_id, key, **arguments) == task
         assert store.tasks(run.run_id) == [task]
         assert store.run(run.run_id) == run

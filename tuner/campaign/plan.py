@@ -10,6 +10,7 @@ from search_spaces.records import Device, Workload
 from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
 from tuner.campaign.tasks import ScheduledTask, assign_devices, drop_lost, runner_kinds
+from tuner.engine.range_search import COMPARED
 from tuner.settings import anchor
 from tuner.settings.sections import Settings
 from workers import backend_kinds
@@ -28,7 +29,8 @@ class PlannedTask:
     kernel: str
     workload: Workload
     device: Device
-    #: `measure`; `compile` where this machine has no such device; `skip` for a task left out.
+    #: `measure`; `compare` for a size of a range, which is searched only where that may pay;
+    #: `compile` where this machine has no such device; `skip` for a task left out.
     mode: str
     #: Feasible configs; None where a plan of many tasks does not count them.
     space_size: int | None
@@ -87,11 +89,14 @@ def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask
     size = space.size() if counted or budget is None else None
     trials = space.cardinality() if size is None else size
     trials = trials if budget is None else min(trials, budget)
+    place, mode = item.requested.place, "compile" if item.compile_only else "measure"
+    if place is not None and place.between is not None:
+        trials, mode = min(trials, COMPARED), "compare"
     return PlannedTask(
         kernel=item.requested.kernel.name,
         workload=item.requested.workload,
         device=item.device,
-        mode="compile" if item.compile_only else "measure",
+        mode=mode,
         space_size=size,
         budget_trials=trials,
         known=known,

@@ -77,6 +77,11 @@ class Asker:
         """Whether more is tried than the start configs, as far as is known."""
         return self._enough_us is None
 
+    @property
+    def only_compares(self) -> bool:
+        """Whether nothing but start configs was asked so far."""
+        return self._enough_us is not None or not self._trials
+
     def learn(self, trial: Trial) -> None:
         """Pass the result of a trial to the strategy and the stopping rule."""
         assert trial.record is not None

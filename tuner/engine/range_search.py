@@ -31,6 +31,8 @@ from tuner.engine.task_spec import TaskSpec
 _WIDE = 2.0
 #: Configs of each neighbour, and configs in all, that are measured between two sizes.
 _OF_EACH, _IN_ALL = 3, 8
+#: The most configs that are tried at a size that is not searched: these and the default config.
+COMPARED = _IN_ALL + 1
 
 #: Kernel, device, the ranges, and the other dims: what the tasks of one range share.
 _Key: TypeAlias = tuple[str, str, tuple[tuple[str, Range], ...], frozenset[tuple[str, Value]]]

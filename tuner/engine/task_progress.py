@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, Stage
 from tuner.engine.engine import Engine
+from tuner.engine.range_search import COMPARED
 from tuner.engine.task import Task
 from tuner.progress import Progress, TaskProgress
 
@@ -98,12 +99,15 @@ def _total(engine: Engine) -> int | None:
     """The planned trials; None while a search without a limit of trials is open."""
     total = 0
     for task in engine.tasks:
-        if task.search.asker.stopped:
+        planned = task.spec.budget.trials
+        if task.search.asker.stopped or task.stage is Stage.DONE:
             total += len(task.search.trials)
-        elif task.spec.budget.trials is None:
+        elif task.spec.place and task.spec.place.between and task.search.asker.only_compares:
+            total += COMPARED if planned is None else min(COMPARED, planned)
+        elif planned is None:
             return None
         else:
-            total += task.spec.budget.trials
+            total += planned
     return total
 
 
