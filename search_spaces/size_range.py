@@ -102,13 +102,26 @@ class Range:
     @classmethod
     def from_json(cls, data: Iterable[Sequence[Any]]) -> Range:
         """The range that `to_json` wrote."""
-        return cls.of_pieces([_Piece(*each) for each in data])
+        try:
+            return cls.of_pieces([_Piece(*each) for each in data])
+        except TypeError:
+            raise ValueError(f"{data!r} is no list of [low, high, step]") from None
 
     def to_json(self) -> list[list[Any]]:
         """The pieces as `[low, high, step]` or `[low, high, step, weight]`."""
         return [
             [p.low, p.high, p.step, *([] if p.weight is None else [p.weight])] for p in self._pieces
         ]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        """So that pydantic reads what `to_json` wrote."""
+        from pydantic_core import core_schema
+
+        def read(value: Any) -> Range:
+            return value if isinstance(value, Range) else cls.from_json(value)
+
+        return core_schema.no_info_plain_validator_function(read)
 
     @property
     def low(self) -> int:

@@ -11,10 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from results_db import Store
 from results_db.stored_records import Source
-from tuner.runtime import read
+from tuner.campaign.replay import plain
+from tuner.engine.range_search import FinishedSize
+from tuner.runtime import read as read_table
 
 KERNEL = """
 import time
@@ -85,7 +88,7 @@ def done(tmp_path_factory) -> tuple[Path, str]:
 
 def table_of(folder: Path):
     (path,) = (folder / "results" / "tables").glob("tiles@*.json")
-    return read(path)
+    return read_table(path)
 
 
 def test_every_size_of_the_range_has_a_config(done):
@@ -132,10 +135,10 @@ def test_the_report_draws_the_range(done):
     assert "tiles n=16..1024" in page
 
 
-def test_a_second_run_takes_over_what_is_known(done):
+def test_a_second_run_takes_over_what_is_known_and_is_replayed(done):
     folder, _ = done
     before = table_of(folder)
-    printed = run_tuner(folder, "run", "main")
+    printed = run_tuner(folder, "run", "main", "--events", "events.jsonl")
     assert "serve 100.0% of the range" in printed
     after = table_of(folder)
     assert [e.config for e in after.entries] == [e.config for e in before.entries]
@@ -144,6 +147,21 @@ def test_a_second_run_takes_over_what_is_known(done):
     # A winner of the first run may be tried at a neighbour where it was not.
     reused = [trial for trial in trials if trial.source == Source.REUSED]
     assert len(reused) > len(trials) / 2
+    run_tuner(folder, "replay", "events.jsonl", "--validate")
+
+
+def test_a_resumed_run_is_told_what_is_known(done):
+    folder, _ = done
+    with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
+        tasks = store.tasks(1)
+    finished = [FinishedSize.of("k", task) for task in tasks if not task.place.held_out]
+    known = {each.workload["n"]: each.outcome for each in finished}
+    # What a resumed run is told of the sizes that are over is what the run itself knew.
+    assert {size for size, outcome in known.items() if outcome is None} == {
+        task.key.workload["n"] for task in tasks if task.left_out
+    }
+    read = TypeAdapter(list[FinishedSize]).validate_python(json.loads(json.dumps(plain(finished))))
+    assert read == finished
 
 
 # -- what is wrong in config.yaml ------------------------------------------------------------------

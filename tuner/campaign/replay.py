@@ -22,9 +22,11 @@ from search_spaces.errors import FindingError, TunerError
 from search_spaces.foreign_json import is_finite, parse_json
 from search_spaces.kernel import Kernel
 from search_spaces.records import digest
+from search_spaces.size_range import Range
 from search_spaces.source_positions import one_line
 from search_spaces.space import BoundSpace
 from tuner.engine import BuildersChanged, Drain, Engine, Event, TaskSpec, Tick
+from tuner.engine.range_search import FinishedSize
 from tuner.engine.state_digest import state_digest
 from workers.job_records import Built, JobLost, Measured, WorkerGone, WorkerReady
 
@@ -104,6 +106,7 @@ def header(engine: Engine) -> dict[str, Any]:
         "version": VERSION,
         "builders": engine.builders,
         "in_flight": engine.in_flight,
+        "finished_sizes": plain(engine.finished_sizes),
         "tasks": [_task(spec) for spec in engine.specs],
     }
 
@@ -139,6 +142,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Range):
+        return value.to_json()
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
@@ -255,6 +260,7 @@ def _engine(path: Path, first: tuple[int, Line] | None) -> Engine:
             [_spec(path, task) for task in tasks],
             builders=_decode(path, 1, int, head.get("builders")),
             in_flight=_decode(path, 1, int | None, head.get("in_flight")),
+            finished_sizes=_decode(path, 1, list[FinishedSize], head.get("finished_sizes", [])),
         )
     except TunerError:
         raise
