@@ -162,6 +162,11 @@ class Range:
         )
         return part / sum(shares)
 
+    def find_heaviest(self, low: float, high: float) -> int | None:
+        """The single size with the largest weight strictly between two; None without weights."""
+        inside = [p for p in self._pieces if p.weight is not None and low < p.low < high]
+        return max(inside, key=lambda p: (p.weight, -p.low)).low if inside else None
+
     def draw(self, count: int, seed: int) -> list[int]:
         """Random members by their weights, which may repeat; by default evenly on a log scale."""
         source = random.Random(seed)
@@ -240,9 +245,13 @@ def list_places(sizes: Range) -> dict[int, tuple[int, int] | None]:
 def find_middle(sizes: Range, low: int, high: int) -> int | None:
     """The member in the middle of two on a log scale, rounded as people choose sizes.
 
-    It has at most four significant bits where the range has such a size strictly between.
+    It has at most four significant bits where the range has such a size strictly between. Of sizes
+    with weights it is the heaviest one in the middle half.
     """
     exact = math.sqrt(low * high)
+    quarter = (high / low) ** 0.25
+    if heaviest := sizes.find_heaviest(low * quarter, high / quarter):
+        return heaviest
     near = (_round(sizes, exact), sizes.snap(exact), *_step_inside(sizes, low, high))
     return next((size for size in near if low < size < high), None)
 

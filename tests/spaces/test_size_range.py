@@ -97,6 +97,8 @@ def test_the_middle_is_a_size_that_people_choose():
     assert find_middle(Range(64, 8192, step=64), 64, 8192) == 704
     assert find_middle(Range(7, 8), 7, 8) is None
     assert find_middle(Range.of_sizes({1: 1, 17: 1, 100: 1}), 1, 100) == 17
+    # Where sizes have weights, the farm looks at those that are launched most.
+    assert find_middle(Range.of_sizes({1: 1, 9: 2, 10: 1, 30: 5, 99: 9, 100: 1}), 1, 100) == 30
 
 
 def test_pieces_are_written_as_they_are_read():

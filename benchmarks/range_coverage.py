@@ -1,0 +1,127 @@
+"""Tune ranges of sizes, then judge their tables at random sizes that were not measured.
+
+For each range: device time against that of one size, hits at random sizes, wrong results there, and
+at a sample of them the loss of the table's config against a search of that size of its own, both
+measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=value ...`.
+
+    python benchmarks/range_coverage.py "cpu_softmax rows=1..4096 cols=512 dtype=float32"
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+from matmul_tasks import facts
+
+import tuner
+
+#: The ranges of the issue on tables, for a GPU.
+DEFAULT = [
+    "matmul M=1..8192 N=4096 K=4096 dtype=bfloat16",
+    "matmul M=1..8192 N=28672 K=4096 dtype=bfloat16",
+    "matmul M=1..8192 N=4096 K=14336 dtype=bfloat16",
+    "layer_norm rows=1..65536 cols=4096 dtype=bfloat16",
+    "rms_norm rows=1..65536 cols=4096 dtype=bfloat16",
+    "softmax rows=1..65536 cols=4096 dtype=bfloat16",
+    "attention sequence=128..32768 batch=1 heads=16 head_dim=128 causal=true dtype=bfloat16",
+]
+
+
+def read_dims(text):
+    """The kernel's name and its workload; `a..b` is a range, the rest is as in JSON."""
+    name, *words = text.split()
+    dims = {}
+    for word in words:
+        dim, _, value = word.partition("=")
+        try:
+            dims[dim] = tuner.Range.parse(value) if ".." in value else json.loads(value)
+        except json.JSONDecodeError:
+            dims[dim] = value
+    return name, dims
+
+
+def compare(name, workload, configs):
+    """Rows of `tuner bench` for configs, the first of them as the reference."""
+    words = " ".join(f"{dim}={str(value).lower() if value is True else value}"
+                     for dim, value in workload.items())  # fmt: skip
+    command = [sys.executable, "-m", "tuner", "bench", name, "--workload", words]
+    for config in configs:
+        command += ["--config", json.dumps(config)]
+    done = subprocess.run(
+        [*command, "--baseline", "none", "--format", "json", "--quiet"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    rows = json.loads(done.stdout)
+    return {json.dumps(row["config"], sort_keys=True): row for row in rows if row["config"]}
+
+
+def device_s(results):
+    return sum(float(each.trials["device_s"].sum()) for each in results if len(each.trials))
+
+
+def judge(session, text, options):
+    name, dims = read_dims(text)
+    ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
+    began = time.monotonic()
+    result = session.tune(name, dims, budget=options.budget, fresh=True)
+    found = {"range": text, "seconds": round(time.monotonic() - began, 1)}
+    measured = {each.workload[dim] for each in result.results}
+    rng = random.Random(7)
+    drawn = dict.fromkeys(sizes.draw(8 * options.sizes, rng.randrange(2**31)))
+    unseen = [size for size in drawn if size not in measured][: options.sizes]
+    configs = {size: result.config(**{dim: size}) for size in unseen}
+    losses, wrong, own_s = {}, [], []
+    for size in rng.sample(unseen, min(options.sample, len(unseen))):
+        workload = {**dims, dim: size}
+        own = session.tune(name, workload, budget=options.budget, fresh=True)
+        own_s.append(device_s([own]))
+        rows = compare(name, workload, [own.ships, configs[size]])
+        row = rows[json.dumps(configs[size], sort_keys=True)]
+        if row["status"] == "correct":
+            losses[size] = [row["ratio"] - 1, row["low"] - 1, row["high"] - 1]
+        else:
+            wrong.append([size, row["status"], row["note"]])
+    regrets = sorted(max(0.0, loss) for loss, _, _ in losses.values())
+    return found | {
+        "measured": sorted(measured),
+        "configs": len({json.dumps(each, sort_keys=True) for each in configs.values()}),
+        "hits": sum(config is not None for config in configs.values()) / len(unseen),
+        "judged at": len(regrets),
+        "wrong": wrong,
+        "median regret": round(statistics.median(regrets), 4),
+        "95th percentile": round(regrets[int(0.95 * (len(regrets) - 1))], 4),
+        "worst regret": round(regrets[-1], 4),
+        "device time in that of one size": round(
+            device_s(result.results) / statistics.mean(own_s), 2
+        ),
+        "said by the table": dict(result.coverage[0]),
+        "losses": {size: [round(each, 4) for each in loss] for size, loss in losses.items()},
+        "table": [[dict(e.serves)[dim].low, dict(e.serves)[dim].high, dict(e.config)]
+                  for e in result.table.entries],
+    }  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ranges", nargs="*", default=DEFAULT)
+    parser.add_argument("--sizes", type=int, default=200, help="that are looked up")
+    parser.add_argument("--sample", type=int, default=12, help="of these that are searched")
+    parser.add_argument("--budget", type=lambda text: int(text) if text.isdigit() else text,
+                        default="auto")  # fmt: skip
+    options = parser.parse_args()
+    found = []
+    with tuner.session() as session:
+        for text in options.ranges or DEFAULT:
+            found.append(judge(session, text, options))
+            print(json.dumps(found[-1])[:300], file=sys.stderr)
+    result = {"what": __doc__.splitlines()[0], "toolchain": facts(), "ranges": found}
+    json.dump(result, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    main()

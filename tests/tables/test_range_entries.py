@@ -1,0 +1,140 @@
+"""From the tasks of ranges to the entries of a table: parts without gaps, and what they lose."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_documents import H200, TOOLCHAIN
+
+from results_db import SelectionRecord, TaskInfo, TaskKey
+from results_db.stored_records import FinalRecord, Stage
+from search_spaces.log_ratio import LogRatio, Verdict
+from search_spaces.records import Workload
+from search_spaces.size_range import Range, RangePlace, list_places
+from tuner.campaign.range_workloads import list_workloads
+from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
+from tuner.settings.sections import TaskConfig
+from tuner.tables.range_entries import describe_coverage, list_coverage, list_entries
+
+GAIN = 0.02
+ALL = Span(1, 2**31 - 1)
+
+
+def task(workload: Workload, place: RangePlace, losses: dict[int, float]) -> TaskInfo:
+    """A task of which configs were raced. losses: ln(time / least time) by the config's number."""
+    winner = min(losses, key=losses.__getitem__)
+    ratio = LogRatio(0.5, 0.49, 0.51)
+    return TaskInfo(
+        task_id=abs(hash((workload, place.held_out))) % 10**9,
+        run_id=1,
+        key=TaskKey("k", "aa", "bb", "cc", workload, H200, TOOLCHAIN),
+        stage=Stage.DONE,
+        selection=SelectionRecord(
+            {"at": winner}, ({"at": winner},), Verdict.FASTER,
+            default={"at": -1}, median_us=9.0, default_us=15.0, log_ratio=ratio,
+        ),
+        finals=tuple(
+            FinalRecord("race", {"at": number}, log_ratio=LogRatio(loss, loss, loss))
+            for number, loss in losses.items()
+        ),
+        place=place,
+    )  # fmt: skip
+
+
+def entry_of(task: TaskInfo) -> Entry:
+    dims = task.key.workload.as_dict()
+    free = {name: ALL for name, _ in task.place.ranges}
+    return Entry(dims, task.selection.winner, sizes=free)
+
+
+def table_of(tasks: list[TaskInfo]) -> Table:
+    entries = list_entries(tasks, entry_of)
+    return Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+
+
+def tasks_of(ranges: dict[str, str], best, **rest) -> list[TaskInfo]:
+    """Tasks of all sizes of a range. best: the number of the best config at a workload."""
+    line = TaskConfig(kernel="k", workloads=[rest], ranges=ranges, coverage={"held_out": 3})
+    found = []
+    for workload, place in list_workloads(line, []):
+        losses = {number: 0.1 * abs(number - best(workload)) for number in range(4)}
+        found.append(task(workload, place, losses))
+    return found
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 60), st.integers(1, 3000), st.lists(st.integers(1, 4000), max_size=3))
+def test_the_entries_part_the_range_without_a_gap(low, more, switches):
+    sizes = f"{low}..{low + more}"
+    tasks = tasks_of({"M": sizes}, lambda w: sum(w["M"] > s for s in switches), N=8)
+    table = table_of(tasks)
+    parts = sorted((entry.serves["M"].low, entry.serves["M"].high) for entry in table.entries)
+    assert (parts[0][0], parts[-1][1]) == (low, low + more)
+    assert all(one[1] + 1 == other[0] for one, other in itertools.pairwise(parts))
+    assert len(parts) <= len(set(switches)) + 1
+    for each in tasks:
+        if not each.place.held_out:  # every measured size has its own best config
+            assert table.find(each.key.workload.as_dict()).config == each.selection.winner
+
+
+def test_two_ranges_part_a_plane():
+    tasks = tasks_of(
+        {"cols": "256..16384", "rows": "1..4096"},
+        lambda w: (w["cols"] > 1000) + (w["rows"] > 100),
+        dtype="float16",
+    )
+    assert {each.key.workload["cols"] for each in tasks} == {256, 1024, 4096, 16384}
+    table = table_of(tasks)
+    for cols, rows in itertools.product((256, 257, 511, 700, 5000, 16384), (1, 90, 130, 4096)):
+        key = {"cols": cols, "rows": rows, "dtype": "float16"}
+        hit = table.find(key)
+        assert hit.how in ("range", "exact")
+        hits = [
+            entry
+            for entry in table.entries
+            if cols in entry.serves["cols"] and rows in entry.serves["rows"]
+        ]
+        assert [hit.entry] == hits or hit.how == "exact"
+    assert table.find({"cols": 300, "rows": 3, "dtype": "float32"}) is None
+
+
+def test_what_is_held_out_changes_no_entry_and_shows_the_loss():
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    chosen = [
+        task(Workload.of(M=size, N=1), place, {0: 0.0, 1: 0.3})
+        for size in list_places(Range(16, 4096))
+    ]
+    out = RangePlace(place.ranges, GAIN, 8, held_out=True)
+    held = [
+        task(Workload.of(M=100, N=1), out, {1: 0.0, 0: 0.05}),
+        task(Workload.of(M=101, N=1), out, {0: 0.0, 1: 0.4}),
+        task(Workload.of(M=102, N=1), out, {1: 0.0}),  # the table's config was not raced
+    ]
+    table = table_of([*chosen, *held])
+    assert table.entries == table_of(chosen).entries
+    (coverage,) = list_coverage(table, [*chosen, *held], lambda number: [])
+    assert (coverage["held_out"], coverage["configs"], coverage["served"]) == (2, 1, 1.0)
+    assert coverage["worst_loss"] == pytest.approx(math.expm1(0.05), abs=1e-4)
+    assert coverage["worst_at"] == 100
+    assert "at most 5.1% (M=100)" in describe_coverage(coverage)
+
+
+def test_a_config_without_declaration_serves_between_the_sizes_that_ran():
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    chosen = [task(Workload.of(M=size), place, {0: 0.0}) for size in (32, 512)]
+    entries = list_entries(chosen, lambda task: Entry(task.key.workload.as_dict(), {"at": 0}))
+    table = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+    assert table.find({"M": 100}).config == {"at": 0}
+    assert table.find({"M": 31}) is None
+    assert table.find({"M": 513}) is None
+
+
+def test_tasks_outside_ranges_keep_their_own_entries():
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    ranged = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 4096)]
+    assert len(list_entries(ranged, entry_of)) == 1
+    assert list_entries([], entry_of) == []
