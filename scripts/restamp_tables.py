@@ -109,7 +109,7 @@ def restamp(path: Path, after: dict[str, Any], equal: set[str]) -> None:
     from search_spaces.records import Device, Workload
     from tuner.runtime import read
     from tuner.tables.text import text_of
-    from tuner.tables.valid_sizes import rule_of, valid_sizes
+    from tuner.tables.valid_sizes import renew_sizes, rule_of
 
     hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
     codes = tuple(after.get("all_kernel_hashes", after["kernel_hashes"]))
@@ -119,7 +119,7 @@ def restamp(path: Path, after: dict[str, Any], equal: set[str]) -> None:
     del facts["fingerprint"]
     device = Device(**facts, registers=_REGISTERS)
     entries = tuple(
-        replace(entry, sizes=valid_sizes(kernel, device, entry.key, entry.config))
+        renew_sizes(kernel, device, entry, entry)
         for entry in old.entries
         if Workload.from_mapping(entry.key).key in equal
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tuner.campaign.range_workloads import list_workloads
 from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
 from tuner.settings.sections import TaskConfig
 from tuner.tables.range_entries import describe_coverage, list_coverage, list_entries
+from tuner.tables.valid_sizes import renew_sizes
 
 GAIN = 0.02
 ALL = Span(1, 2**31 - 1)
@@ -138,3 +140,36 @@ def test_tasks_outside_ranges_keep_their_own_entries():
     ranged = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 4096)]
     assert len(list_entries(ranged, entry_of)) == 1
     assert list_entries([], entry_of) == []
+
+
+class Declared:
+    """What `valid_sizes` asks of a kernel, for a config whose block must divide n."""
+
+    def declares(self, config):
+        return config["block"] is not None
+
+    def check_workload(self, workload):
+        pass
+
+    def space(self, workload):
+        return self
+
+    def bind(self, workload, device):
+        self.size = workload["n"]
+        return self
+
+    def why_invalid(self, config):
+        return None if self.size % config["block"] == 0 else "n must be a multiple of block"
+
+
+def test_a_new_config_in_the_place_of_an_old_one_serves_its_part():
+    old = Entry({"n": 64}, {"block": 32}, sizes={"n": Span(32, 640, 32)}, serves={"n": Span(1, 99)})
+    new = renew_sizes(Declared(), H200, replace(old, config={"block": 16}, serves={}), old)
+    assert new.serves == old.serves
+    assert new.sizes["n"].multiple == 16
+    # Nothing is known of a config that is not declared, unless it is the old one.
+    other = renew_sizes(Declared(), H200, replace(old, config={"block": None}), old)
+    assert (other.sizes, other.serves) == ({}, {})
+    unknown = replace(old, config={"block": None})
+    assert renew_sizes(Declared(), H200, unknown, unknown).sizes == old.sizes
+    assert renew_sizes(None, H200, old, old) == old

@@ -46,6 +46,20 @@ def rule_of(entries: Iterable[Entry]) -> Rule:
     return Rule("sizes") if any(entry.sizes for entry in entries) else Rule()
 
 
+def renew_sizes(kernel: Kernel | None, device: Device, entry: Entry, old: Entry) -> Entry:
+    """An entry with the sizes of today's declaration, in the place of an old one in its table.
+
+    It serves the part of a range that the old one served, as far as its config is known to be
+    right there: without a declaration, that is so where the old one's config is kept.
+    """
+    sizes = valid_sizes(kernel, device, entry.key, entry.config)
+    declared = kernel is not None and kernel.declares(entry.config)
+    if not declared and entry.config == old.config:
+        sizes = dict(old.sizes)
+    serves = {name: part for name, part in old.serves.items() if name in sizes}
+    return replace(entry, sizes=sizes, serves=serves)
+
+
 def valid_sizes(
     kernel: Kernel | None, device: Device, key: Mapping[str, Value], config: Config
 ) -> dict[str, Span]:

@@ -19,7 +19,7 @@ from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
 from tuner.tables.results import device_facts, round_ratio
 from tuner.tables.table_check import space_hash
-from tuner.tables.valid_sizes import rule_of, valid_sizes
+from tuner.tables.valid_sizes import renew_sizes, rule_of
 from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere
 
@@ -154,13 +154,15 @@ def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[
     passes = [o.measurement for o in outcomes if o.measurement is not None]
     device = passes[0].device if passes else item.target.device
     same = old.device.fingerprint == device.fingerprint
-    ordered = [
-        replace(entry, sizes=valid_sizes(kernel, device, entry.key, entry.config))
-        for entry in sorted(entries, key=lambda entry: key_order(entry.key))
-    ]
+    # What is known of ranges was measured with the old configs.
+    kept = [entry.config for entry in entries] == [each.entry.config for each in outcomes]
+    pairs = zip(entries, outcomes, strict=True)
+    renewed = [renew_sizes(kernel, device, entry, each.entry) for entry, each in pairs]
+    ordered = sorted(renewed, key=lambda entry: key_order(entry.key))
     table = replace(
         old,
         entries=tuple(ordered),
+        coverage=old.coverage if kept else (),
         launch_hash=kernel.launch_hash(),
         check_hash=kernel.check_hash(),
         kernel_hashes=kernel.kernel_hashes(),
