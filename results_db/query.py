@@ -177,9 +177,12 @@ def winners(
     limit: int,
     before_run: int | None,
 ) -> list[tuple[Workload, Config]]:
-    """Winners of a kernel, newest first, each pair of workload and config once."""
+    """Winners of a kernel, newest first, each pair of workload and config once.
+
+    Without those of sizes that were held out, so that no later choice knows them.
+    """
     query = (
-        select(WorkloadRow.dims, Selection.winner)
+        select(WorkloadRow.dims, Selection.winner, Task.place)
         .select_from(Selection)
         .join(Task, Selection.task_id == Task.id)
         .join(Kernel, Task.kernel_id == Kernel.id)
@@ -193,7 +196,9 @@ def winners(
     if before_run is not None:
         query = query.where(Task.run_id < before_run)
     found: dict[tuple[str, str], tuple[Workload, Config]] = {}
-    for dims, winner in connection.execute(query):
+    for dims, winner, place in connection.execute(query):
+        if place.get("held_out"):
+            continue
         found.setdefault((config_key(dims), config_key(winner)), (_workload(dims), winner))
         if len(found) == limit:
             break

@@ -26,6 +26,7 @@ from store_round_trips import RoundTrips
 
 from results_db import LeaseLostError, RunInfo, SelectionRecord, Store
 from search_spaces.records import Status
+from search_spaces.size_range import Range, RangePlace
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
@@ -226,6 +227,17 @@ class StoreContract(RoundTrips, Events, Forgetting):
         assert store.winners("softmax", before_run=elsewhere.run_id) == [(KEY.workload, BEST)]
         assert store.winners("softmax", before_run=first.run_id) == []
         assert store.winners("unknown") == []
+
+    def test_winners_of_sizes_that_were_held_out_are_kept_apart(self, store: Store) -> None:
+        for held_out, key in ((False, KEY), (True, OTHER_KEYS["device"])):
+            place = RangePlace((("rows", Range(1, 99)),), 0.02, 8, held_out=held_out)
+            run = store.begin_run("range", "spec", 7, {}, {}).run_id
+            facts = {"flops": 0.0, "bytes": 0.0, "tolerance": None, "place": place}
+            task = store.ensure_task(run, key, **facts)
+            assert task.place == place
+            winner = DEFAULT if held_out else BEST
+            store.record_selection(task.task_id, replace(SELECTION, winner=winner), ())
+        assert store.winners("softmax") == [(KEY.workload, BEST)]
 
     def test_an_overview_sums_up_what_the_trials_say(self, store: Store) -> None:
         task, empty = new_task(store), new_task(store, OTHER_KEYS["kernel"])

@@ -102,11 +102,15 @@ class Search:
 
 
 def winners_near(opening: TaskSpec, searches: Iterable[Search]) -> list[Config]:
-    """Incumbents of finished searches of the same kernel and device, nearest workload first."""
+    """Incumbents of finished searches of the same kernel and device, nearest workload first.
+
+    Those of sizes that were held out do not count.
+    """
     winners = [
         (search.spec.workload, search.incumbent.config)
         for search in sorted(searches, key=lambda search: search.spec.task_id)
         if opening.same_kernel_and_device(search.spec)
+        and not (search.spec.place and search.spec.place.held_out)
         and search.asker.exhausted
         and search.incumbent is not None
     ]
