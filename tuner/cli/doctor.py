@@ -21,6 +21,7 @@ from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.doctor_library import LibraryOptions, examine_library
+from tuner.cli.doctor_tables import examine_tables
 
 if TYPE_CHECKING:
     from tuner.settings.sections import Settings
@@ -63,8 +64,8 @@ def doctor(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="The library's package, an unpacked wheel, or a folder of its tables; by default "
-            "the installed package.",
+            help="With --library: its package, an unpacked wheel, or a folder of its tables; by "
+            "default the installed package. Alone: a folder of tables to judge for this device.",
         ),
     ] = None,
     triton: Annotated[
@@ -92,9 +93,10 @@ def doctor(
     """Check this machine; exits with 1 if campaigns would fail on it.
 
     With --library: list the tables that a kernel library has for a device, and those that a model
-    lacks; exits with 1 if one is missing, malformed or of another Triton.
+    lacks; exits with 1 if one is missing, malformed or of another Triton. With --tables alone: what
+    tables are worth on this device, and what it costs to tune here.
     """
-    others = (model, device, tables, triton, sizes, output, trials)
+    others = (model, triton, sizes, output, trials)
     if library is not None:
         options = LibraryOptions(
             library, model, tp, ep, device, tables, triton, sizes, fix, output, trials
@@ -103,6 +105,13 @@ def doctor(
         return
     if fix or tp != 1 or ep != 1 or any(value is not None for value in others):
         raise TunerError("these options belong to --library", "name a library, as vllm")
+    if tables is not None:
+        examine_tables(tables, device, style)
+        return
+    if device is not None:
+        raise TunerError(
+            "--device belongs to --library or --tables", "name a library, or a folder of tables"
+        )
     findings = list(examine(config))
     rows = [
         {

@@ -32,7 +32,7 @@ from ._names import file_stem, slug
 from ._read import TableError, read
 from ._source import source_hash
 from ._table import SCHEMA, Table
-from ._table_files import load, staleness
+from ._table_files import is_for_device, load, staleness
 from .identity import kernel_hash
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "clear",
     "current_device",
     "file_stem",
+    "is_for_device",
     "kernel_hash",
     "key_order",
     "load",
