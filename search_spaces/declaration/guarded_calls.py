@@ -10,6 +10,7 @@ from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
+from search_spaces.measured_defaults import measured_default
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.source_positions import one_line
 
@@ -126,7 +127,7 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
     with answering_if_used(device), guard_call(kernel, "space", workload):
         bound = kernel.space(workload).bind(workload, device)
     reason = BoundSpace(bound.parameters, (), workload, device).why_not(
-        default_config(kernel, workload, device)
+        _declared_default(kernel, workload, device)
     )
     if reason is not None:
         raise KernelError(
@@ -137,7 +138,13 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
 
 
 def default_config(kernel: Kernel, workload: Workload, device: Device) -> Config:
-    """What is used today, as the kernel says."""
+    """What is used without tuning: of built-in kernels by measurements, else as the kernel says."""
+    with answering_if_used(device), guard_call(kernel, "space", workload):
+        found = measured_default(kernel, workload, device)
+    return _declared_default(kernel, workload, device) if found is None else dict(found)
+
+
+def _declared_default(kernel: Kernel, workload: Workload, device: Device) -> Config:
     with answering_if_used(device), guard_call(kernel, "default_config", workload):
         return dict(kernel.default_config(workload, device))
 

@@ -1,0 +1,100 @@
+"""What a default config loses against the best one, on the spaces recorded whole on an H200.
+
+For each recorded space: the best time over that of the family's own default, of the default by
+measurements (`search_spaces.measured_defaults`), and of the same without any measurement of that
+very workload (`left_out`). With `--trials` also the trials until a config within 1 % of the best is
+found, by searches in virtual time that start from the first and from the third default. Takes
+some minutes.
+
+    python benchmarks/default_regret.py --trials > results/cpu-sim/default_regret.json
+"""
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, geometric_mean
+
+import tuner
+from search_spaces import measured_defaults
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
+from search_spaces.registry import load
+from tuner.campaign.task_specs import closest
+
+SPACES = sorted((Path(__file__).parent / "spaces" / "h200").glob("*.space.json"))
+SEEDS, BUDGET, NEAR = (0, 1, 2), 120, 1.01
+NOTES = (
+    "`measured` may know the workload, from a campaign or from the recording itself; `left_out`"
+    " knows other workloads alone.",
+)
+
+
+def defaults(recorded):
+    """The three defaults of a recorded workload, as points of its space."""
+    kernel, family = RecordedKernel(recorded), load(recorded.kernel)
+    recorded_space = kernel.space(recorded.workload)
+    space = recorded_space.bind(recorded.workload, recorded.device)
+    known = measured_defaults.read(measured_defaults.FILE)[recorded.kernel]
+    others = [item for item in known if item.workload != recorded.workload]
+    own = family.default_config(space.workload, space.device)
+    own = own if space.feasible(own) else closest(space, own)
+    return {
+        "own": own,
+        "measured": measured_defaults.choose_nearest(family, space, known) or own,
+        "left_out": measured_defaults.choose_nearest(family, space, others) or own,
+    }
+
+
+def count_trials(recorded, default):
+    """Trials until within 1 % of the best, over seeds; the budget where none is found."""
+    counts = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "space.json"
+        replace(recorded, default=default).save(file)
+        for seed in SEEDS:
+            found = tuner.tune(f"recorded:{file}", recorded.workload, budget=BUDGET, seed=seed)
+            times = [recorded[config].median_us for config in found.trials["config"]]
+            near = [us is not None and us <= NEAR * recorded.best.median_us for us in times]
+            counts.append(near.index(True) + 1 if True in near else BUDGET)
+    return fmean(counts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--trials", action="store_true")
+    options = parser.parse_args()
+    rows, ratios, trials = [], defaultdict(lambda: defaultdict(list)), defaultdict(list)
+    for path in SPACES:
+        recorded = RecordedSpace.load(path)
+        row = {"space": path.name.removesuffix(".space.json"), "best_over_default": {}}
+        for name, config in defaults(recorded).items():
+            median_us = recorded[config].median_us
+            ratio = recorded.best.median_us / median_us if median_us else 0.0
+            row["best_over_default"][name] = round(ratio, 4)
+            row[name] = config
+            for group in (recorded.kernel, "all"):
+                ratios[group][name].append(ratio)
+            if options.trials and name != "measured":
+                row.setdefault("trials", {})[name] = count = count_trials(recorded, config)
+                trials[name].append(count)
+        rows.append(row)
+    summary = {
+        group: {name: round(geometric_mean(values), 4) for name, values in by_name.items()}
+        for group, by_name in sorted(ratios.items())
+    }
+    result = {
+        "what": "best time over the default's, on spaces recorded on an NVIDIA H200",
+        "date": datetime.now(UTC).date().isoformat(),
+        "notes": NOTES,
+        "geometric_mean": summary,
+        "trials_until_within_1_percent": {n: round(fmean(v), 1) for n, v in trials.items()},
+        "spaces": rows,
+    }
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
