@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,11 @@ def modules() -> list[Path]:
     return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def label(path: Path) -> str:
     return f"{path.relative_to(ROOT)}"
 
@@ -202,22 +208,22 @@ def _loads_by_name(call: ast.Call) -> bool:
     )
 
 
-def upward(source: str, module: str, *, is_package: bool = False) -> list[tuple[int, str]]:
+def upward(tree: ast.Module, module: str, *, is_package: bool = False) -> list[tuple[int, str]]:
     """The imports of a module that its layer may not have, as lines and names."""
     package = module if is_package else module.rpartition(".")[0]
     allowed = ALLOWED[layer(module)]
     return [
         (line, names[-1])
-        for line, names in imports(ast.parse(source), package)
+        for line, names in imports(tree, package)
         if names[0].split(".")[0] in PACKAGES
         and not any(_inside(name, one) for name in names for one in allowed)
     ]
 
 
-@pytest.mark.parametrize("path", modules(), ids=label)
-def test_no_import_points_upward(path: Path) -> None:
-    found = upward(path.read_text(), dotted(path), is_package=path.name == "__init__.py")
-    assert not found, f"{label(path)} may not import {found}"
+def test_no_import_points_upward() -> None:
+    for path in modules():
+        found = upward(parse(path), dotted(path), is_package=path.name == "__init__.py")
+        assert not found, f"{label(path)} may not import {found}"
 
 
 @pytest.mark.parametrize(
@@ -246,24 +252,23 @@ def test_no_import_points_upward(path: Path) -> None:
     ],
 )
 def test_upward_arrows_are_seen(module: str, source: str, refused: bool) -> None:
-    assert bool(upward(source, module)) is refused
+    assert bool(upward(ast.parse(source), module)) is refused
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in modules() if layer(dotted(path)) == "tuner.runtime"], ids=label
-)
-def test_the_runtime_needs_the_standard_library_only(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    lazy = {
-        line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _for_types_only(node)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    for line, names in imports(tree, dotted(path)):
-        top = names[0].split(".")[0]
-        known = top in sys.stdlib_module_names or top in PACKAGES
-        assert known or (top in LAZY_IN_RUNTIME and line in lazy), f"{label(path)}:{line}: {top}"
+def test_the_runtime_needs_the_standard_library_only() -> None:
+    for path in (path for path in modules() if layer(dotted(path)) == "tuner.runtime"):
+        tree = parse(path)
+        lazy = {
+            line
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _for_types_only(node)
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        }
+        for line, names in imports(tree, dotted(path)):
+            top = names[0].split(".")[0]
+            known = top in sys.stdlib_module_names or top in PACKAGES
+            known = known or (top in LAZY_IN_RUNTIME and line in lazy)
+            assert known, f"{label(path)}:{line}: {top}"
 
 
 def _for_types_only(node: ast.AST) -> bool:
@@ -278,10 +283,8 @@ def test_importing_the_runtime_loads_nothing_heavy() -> None:
     assert not HEAVY & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("path", modules(), ids=label)
-def test_functions_are_short(path: Path) -> None:
-    source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
+def test_functions_are_short() -> None:
+    for path, node in [(file, each) for file in modules() for each in ast.walk(parse(file))]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # Arguments and docstrings are declarations.
             first = node.body[1:2] if ast.get_docstring(node) else node.body
@@ -312,20 +315,19 @@ def imported_modules(module: str, path: Path, tree: ast.Module) -> set[str]:
 PATHS = {dotted(path): path for path in modules()}
 
 
-def refused_rooms(module: str, path: Path, source: str) -> set[str]:
+def refused_rooms(module: str, path: Path, tree: ast.Module) -> set[str]:
     """The rooms of its own package that a module imports and may not."""
     own = room(module)
     family = own.split(".")[0]
-    rooms = {room(other) for other in imported_modules(module, path, ast.parse(source))}
+    rooms = {room(other) for other in imported_modules(module, path, tree)}
     mates = {one for one in rooms if one.startswith(f"{family}.")}
     return mates - {own} - ROOMS.get(own, mates)
 
 
-@pytest.mark.parametrize("module", sorted(module for module in PATHS if room(module) in ROOMS))
-def test_rooms_import_only_the_rooms_they_may(module: str) -> None:
-    path = PATHS[module]
-    refused = refused_rooms(module, path, path.read_text())
-    assert not refused, f"{label(path)} may not import {sorted(refused)}"
+def test_rooms_import_only_the_rooms_they_may() -> None:
+    for module, path in PATHS.items():
+        refused = refused_rooms(module, path, parse(path)) if room(module) in ROOMS else ()
+        assert not refused, f"{label(path)} may not import {sorted(refused)}"
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_rooms_import_only_the_rooms_they_may(module: str) -> None:
     ],
 )
 def test_imports_of_other_rooms_are_seen(module: str, source: str, refused: set[str]) -> None:
-    assert refused_rooms(module, Path("a.py"), source) == refused
+    assert refused_rooms(module, Path("a.py"), ast.parse(source)) == refused
 
 
 def _at_module_level(tree: ast.Module) -> ast.Module:
@@ -396,7 +398,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     arrows = {
         module: _loaded_with(
             module,
-            imported_modules(module, path, _at_module_level(ast.parse(path.read_text()))),
+            imported_modules(module, path, _at_module_level(parse(path))),
         )
         for module, path in PATHS.items()
     }
