@@ -1,4 +1,4 @@
-"""Two thousand trials on sixteen devices of a Ray cluster, with all kinds of faults."""
+"""Eight hundred trials on sixteen devices of a Ray cluster, with all kinds of faults."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def expected(space: RecordedSpace, config: Config) -> Status:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_campaign_of_2000_trials_on_16_devices_finishes(tmp_path):
-    space = synthesize(2000, seed=9, failures=0.08, twins=0.05, build_s=0.01)
+def test_a_campaign_of_800_trials_on_16_devices_finishes(tmp_path):
+    space = synthesize(800, seed=9, failures=0.08, twins=0.05, build_s=0.01)
     farm = Farm(
         tmp_path / "farm",
         "exhaustive",
         pool="ray",
-        trials=2000,
+        trials=800,
         runners=16,
         time_scale=1.0,
         measure_timeout=15.0,
