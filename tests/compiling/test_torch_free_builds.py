@@ -51,14 +51,14 @@ def _built(job: BuildJob) -> tuple[list[object], list[str]]:
 _WITHOUT_TORCH = """
 import json, sys
 
-from test_torch_free_builds import FAMILIES, REPEATED, defaults_and_samples
+from test_torch_free_builds import FAMILIES, defaults_and_samples
 
 for name in FAMILIES:
     found = defaults_and_samples(name, int(sys.argv[1]))
     print(json.dumps([*found, "torch" in sys.modules]), flush=True)
 import torch  # a later kernel of the same builder may need it
 
-for name in REPEATED:
+for name in sys.argv[2:]:
     print(json.dumps(defaults_and_samples(name, 0)), flush=True)
 """
 
@@ -71,7 +71,7 @@ class TorchFreeBuilder:
         here = Path(__file__).parent
         with (folder / "errors").open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _WITHOUT_TORCH, f"{SAMPLES}"],
+                [sys.executable, "-c", _WITHOUT_TORCH, f"{SAMPLES}", *REPEATED],
                 env={
                     "PATH": "/usr/bin:/bin",
                     "HOME": f"{folder}",
