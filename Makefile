@@ -20,8 +20,11 @@ test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
 	  --no-loadscope-reorder --durations 20; \
 	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 
+# The pairs of Triton and torch, as files of constraints. CI, which has little time, takes the newest.
+PAIRS := constraints-oldest.txt constraints-newest.txt
+
 toolchains: $(VENV)/.dev  ## what depends on Triton, with the oldest and the newest supported version
-	$(BIN)/python scripts/run_toolchains.py constraints-oldest.txt constraints-newest.txt
+	$(BIN)/python scripts/run_toolchains.py $(PAIRS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
