@@ -5,8 +5,8 @@
 For each file of constraints (by default the oldest, the pinned and the newest pair), a virtual
 environment gets its Triton (`scripts/toolchain-venv`) and each subject below is run there, with few
 variants of each family (FEW_VARIANTS=1). Prints a line per subject; the exit code is 1 if any
-failed. With --write, the table in docs/installation.md says what was run. CI runs the oldest and
-the newest pair; `make test` runs all with the pinned one.
+failed. With --write, the table in docs/installation.md says what was run. CI runs the newest pair,
+`make toolchains` the oldest too; `make test` runs all with the pinned one.
 """
 
 from __future__ import annotations
