@@ -26,6 +26,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_compiling_process_is_left() -> Iterator[None]:
+    """What captured calls are compiled by ends with the file: other files count processes."""
+    yield
+    lowering = sys.modules.get("tuner.capturing.lowering")
+    if lowering is not None:
+        lowering.end_server()
+
+
 @pytest.fixture
 def forgotten_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forgets afterwards which modules the test has imported from its own folder."""

@@ -80,12 +80,20 @@ class LoweringService:
             return free_scalars(compile_launch(launch, driver)[0].asm["ttir"])
 
 
+def end_server() -> None:
+    """End the process from which those that compile are forked; the next call starts another."""
+    if _server.cache_info().currsize:
+        _server().close()
+        _server.cache_clear()
+
+
+atexit.register(end_server)
+
+
 @cache
 def _server() -> ForkServer:
     loaded = Preload.of(TORCH, "triton", "workers.compiling.gpu", "tuner.capturing.declared")
-    server = ForkServer("lowering", preload=loaded, shared=True)
-    atexit.register(server.close)
-    return server
+    return ForkServer("lowering", preload=loaded, shared=True)
 
 
 def _kind_of(call: Call, encoded: Encoded) -> Encoded:
