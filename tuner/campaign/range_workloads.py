@@ -75,6 +75,7 @@ def _read_range(dim: str, given: Range | HistogramFile, paths: Sequence[str]) ->
     if os.path.getsize(path) > _MAX_BYTES:
         raise TunerError(f"{where} is too large", f"a histogram has at most {_MAX_BYTES} bytes")
     weights: dict[int, float] = {}
+    number = 0
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             for number, row in enumerate(csv.reader(file), 1):
@@ -84,7 +85,7 @@ def _read_range(dim: str, given: Range | HistogramFile, paths: Sequence[str]) ->
                 weights[size] = weights.get(size, 0.0) + weight
         return Range.of_sizes(weights)
     except (OSError, ValueError, csv.Error) as error:
-        at = f" line {number}" if "number" in locals() else ""
+        at = f" line {number}" if number else ""
         raise TunerError(
             f"{where}{at}: {error}", "write one size and its weight per line: 128,0.25"
         ) from None

@@ -125,7 +125,7 @@ class RangeSearches:
         if place.held_out or place.between is not None:
             group.update()
         if place.held_out:
-            over = all(size in group.known for size in group.tasks)
+            over = all(each in group.known for each in group.tasks)
             return Opening(list(_list_winners(group, size))) if over else None
         if place.between is None:
             return Opening()
