@@ -65,7 +65,8 @@ FAULTS = {
     "return ['way']": "suggests 'way', which is no config of the space",
 }
 
-#: Whose results a run with a mended strategy takes up; the others stop a run in the same place.
+#: For these faults, a later run with a correct strategy reuses the results. The other faults stop
+#: the run at the same point.
 RESUMED = ("raise ValueError('no idea')", "os._exit(0)")
 
 

@@ -10,6 +10,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import cpu_samples
 import pytest
 from pydantic import TypeAdapter
 
@@ -20,27 +21,16 @@ from tuner.engine.range_search import FinishedSize
 from tuner.runtime import read as read_table
 
 #: Block 128 takes a fraction of the others' time or is within the gain, so noise changes nothing.
-KERNEL = """
+KERNEL = f"""
 import time
-import torch
-from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
+{cpu_samples.KERNEL}
 
-class Tiles(Kernel):
+class Tiles(Double):
     name = "tiles"
-    kinds = ("cpu",)
-    def workloads(self): return [Workload.of(n=1000)]
-    def check_workload(self, workload): pass
-    def make_inputs(self, workload, seed, device):
-        source = None if device == "meta" else torch.Generator(device).manual_seed(seed)
-        return {"x": torch.randn(workload.size("n"), generator=source, device=device)}
-    def outputs(self, workload): return {"out": TensorSpec((workload.size("n"),), "float32")}
-    def reference(self, workload, inputs): return {"out": inputs["x"].double() * 2}
-    def tolerance(self, workload): return Tolerance(1e-5, 1e-5)
-    def cost(self, workload): return Cost(workload.size("n"), 8.0 * workload.size("n"))
     def space(self, workload):
         return SearchSpace([Choice("block", [8, 32, 128])], [], kernel=self.name)
-    def default_config(self, workload, device): return {"block": 32}
-    def baselines(self, workload): return {}
+    def default_config(self, workload, device): return {{"block": 32}}
+    def baselines(self, workload): return {{}}
     def cpu_callable(self, workload, config):
         n, block = workload.size("n"), config["block"]
         us = 2000 / block + n * (0.01 + 4e-4 * block)
@@ -49,7 +39,7 @@ class Tiles(Kernel):
             out = inputs["x"] + inputs["x"]
             while time.perf_counter() < end:
                 pass
-            return {"out": out}
+            return {{"out": out}}
         return run
 """
 CONFIG = """
@@ -157,7 +147,7 @@ def test_a_resumed_run_is_told_what_is_known(done):
         tasks = store.tasks(1)
     finished = [FinishedSize.of("k", task) for task in tasks if not task.place.held_out]
     known = {each.workload["n"]: each.outcome for each in finished}
-    # What a resumed run is told of the sizes that are over is what the run itself knew.
+    # A resumed run gets the outcomes of finished sizes as the first run had them.
     assert {size for size, outcome in known.items() if outcome is None} == {
         task.key.workload["n"] for task in tasks if task.left_out
     }

@@ -22,9 +22,9 @@ from workers.job_records import Artifact, BuildJob, KernelRef
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = sorted(name for name in registry.BUILT_IN if registry.compiles_without_torch(name))
-#: Random configs of a family, beside the default one.
+#: The number of random configs that are built for a family in addition to its default config.
 SAMPLES = 0 if "FEW_VARIANTS" in os.environ else 1
-#: Built once more after torch.
+#: The families that are built a second time, after torch was imported.
 REPEATED = FAMILIES[:: 5 if "FEW_VARIANTS" in os.environ else 1]
 
 

@@ -160,14 +160,16 @@ class Engine:
         waiting = [] if self.draining else [t for t in self.tasks if t.stage is Stage.WAITING]
         instructions: list[Instruction] = []
         for task in waiting:
-            plan = self._ranges.plan(task) if room > 0 else None
+            if room <= 0:
+                break
+            plan = self._ranges.plan(task)
             if isinstance(plan, str):
                 instructions += task.leave_out(plan)
             elif plan is not None:
-                near = winners_near(task.spec, (each.search for each in self.tasks))
                 if plan.enough_us is not None:
                     task.search.asker.compare_first(plan.enough_us, plan.may_search)
-                instructions += task.open(plan.starts or near)
+                searches = (each.search for each in self.tasks)
+                instructions += task.open(plan.starts or winners_near(task.spec, searches))
                 room -= 1
         return instructions
 
