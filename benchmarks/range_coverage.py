@@ -87,7 +87,11 @@ def judge(session, text, options):
             wrong.append([size, row["status"], row["note"]])
     regrets = sorted(max(0.0, loss) for loss, _, _ in losses.values())
     return found | {
-        "measured": sorted(measured),
+        "trials and device seconds": {
+            each.workload[dim]: [len(each.trials), round(device_s([each]), 3)]
+            for each in sorted(result.results, key=lambda each: each.workload[dim])
+        },
+        "those of own searches": round(statistics.mean(own_s), 3),
         "configs": len({json.dumps(each, sort_keys=True) for each in configs.values()}),
         "hits": sum(config is not None for config in configs.values()) / len(unseen),
         "judged at": len(regrets),

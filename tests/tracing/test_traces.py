@@ -233,16 +233,19 @@ def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
 
 def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     monkeypatch.setattr(tracing, "_SPANS_PER_STEP", 100)
-    path = tmp_path / "trace.json"
+    path, ms = tmp_path / "trace.json", 1_000_000
     with record(path, "test"):
-        for _ in range(1000):
-            with tracing.span("short", "build"):
-                pass
-        with tracing.span("long", "build"):
-            time.sleep(0.05)
+        start = time.monotonic_ns()
+        for at in range(1000):
+            tracing.record("short", "build", start + at, start + at + ms - 1)
+        tracing.record("long", "build", start, start + ms)
+        for _ in range(100):
+            tracing.record("of the next step", "build", start, start + 2 * ms - 1)
     trace = Trace(path)
     assert len(trace.named("short")) <= 100
     assert len(trace.named("long")) == 1
+    # The limit has doubled once as many again were written.
+    assert len(trace.named("of the next step")) <= 100
 
 
 def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypatch):

@@ -44,9 +44,8 @@ class Asker:
         self._started: float | None = None
         self._now = 0.0
         self._start = StartConfigs(spec)
-        #: The search ends with the start configs if one of them takes at most this.
-        self._enough_us: float | None = None
-        self._may_search: Callable[[], bool] = lambda: True
+        #: Whether more is tried than the start configs, by their least time; None: it is.
+        self._pays: Callable[[float], bool] | None = None
         gain = spec.budget.gain
         self._stopping_rule = (
             None if gain is None else StoppingRule(spec.space, spec.strategy, gain)
@@ -65,22 +64,19 @@ class Asker:
         """Try winners of neighbouring workloads next, after the default config."""
         self._start.add_winners(configs, begun=bool(self._trials))
 
-    def compare_first(self, enough_us: float, may_search: Callable[[], bool]) -> None:
-        """Try nothing but the start configs where one of them takes at most `enough_us`.
-
-        may_search: asked where none does; False ends the search all the same.
-        """
-        self._enough_us, self._may_search = enough_us, may_search
+    def compare_first(self, pays: Callable[[float], bool]) -> None:
+        """Try the start configs, and more only if `pays` says so of the least time in us."""
+        self._pays = pays
 
     @property
     def searches(self) -> bool:
         """Whether more is tried than the start configs, as far as is known."""
-        return self._enough_us is None
+        return self._pays is None
 
     @property
     def only_compares(self) -> bool:
         """Whether nothing but start configs was asked so far."""
-        return self._enough_us is not None or not self._trials
+        return self._pays is not None or not self._trials
 
     def learn(self, trial: Trial) -> None:
         """Pass the result of a trial to the strategy and the stopping rule."""
@@ -119,15 +115,14 @@ class Asker:
         first = self._start.next_untried(self._trials)
         if first is not None:
             return self._admit(*first)
-        if self._enough_us is not None:
+        if self._pays is not None:
             if self._trials.open:
                 return None  # their times decide whether there is a search
             best = self._ranking.incumbent
-            enough = best is not None and math.exp(best.score or 0.0) <= self._enough_us
-            if enough or not self._may_search():
+            if not self._pays(math.inf if best is None else math.exp(best.score or 0.0)):
                 self.stopped = True
                 return None
-            self._enough_us = None
+            self._pays = None
         rule = self._stopping_rule
         if rule is not None and rule.reached(len(self._trials), self._trials.open):
             return self._polish_by_chance(rule)

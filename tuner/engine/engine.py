@@ -166,8 +166,8 @@ class Engine:
             if isinstance(plan, str):
                 instructions += task.leave_out(plan)
             elif plan is not None:
-                if plan.enough_us is not None:
-                    task.search.asker.compare_first(plan.enough_us, plan.may_search)
+                if plan.pays is not None:
+                    task.search.asker.compare_first(plan.pays)
                 searches = (each.search for each in self.tasks)
                 instructions += task.open(plan.starts or winners_near(task.spec, searches))
                 room -= 1

@@ -3,13 +3,17 @@
 Notation: a < m < b are sizes of the range, t(s) the least confirmed time at s.
 
 The ends and the middle of a range are searched. Then intervals are bisected. At the middle m of an
-interval (a, b) the finalists of a and b are measured, with no search. A search at m follows only
-where it may pay: time grows with the size, and at most in proportion to it, so that
+interval (a, b) the fastest configs of a and b are measured, with no search. A search at m follows
+only where it may pay: time grows with the size, and at most in proportion to it, so that
 
     t(m) >= max(t(a), t(b) m / b),
 
-and the best finalist within the gain of this bound cannot be beaten by more. An interval is not
+and the best of them within the gain of this bound cannot be beaten by more. After half of the
+searches, each further one has to promise twice as much as the one before. An interval is not
 bisected where one config serves both ends within the gain and the interval is narrow.
+
+On an H200, of 145 configs of layer_norm at 25 sizes, the best at a size is among the eight fastest
+of one of its two neighbours; the best of the three fastest of each loses up to 12 %.
 """
 
 from __future__ import annotations
@@ -21,16 +25,17 @@ from itertools import chain, zip_longest
 from typing import TypeAlias
 
 from results_db.range_outcomes import SizeOutcome, outcome_at
-from results_db.stored_records import LEFT_OUT, Stage, TaskInfo
+from results_db.stored_records import LEFT_OUT, Source, Stage, TaskInfo
 from search_spaces.records import Config, Value, Workload, config_key
 from search_spaces.size_range import Range, RangePlace
+from tuner.engine.search import Search
 from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
 
 #: An interval wider than this, in octaves, is looked into though one config serves both ends.
 _WIDE = 2.0
 #: Configs of each neighbour, and configs in all, that are measured between two sizes.
-_OF_EACH, _IN_ALL = 3, 8
+_OF_EACH, _IN_ALL = 8, 20
 #: The most configs that are tried at a size that is not searched: these and the default config.
 COMPARED = _IN_ALL + 1
 
@@ -70,9 +75,8 @@ class Opening:
 
     #: What it tries after the default config.
     starts: Sequence[Config] = ()
-    #: It searches only where none of these takes at most this, and `may_search` then says so.
-    enough_us: float | None = None
-    may_search: Callable[[], bool] = lambda: True
+    #: Whether a search follows, by the least time in us of these; None: in any case.
+    pays: Callable[[float], bool] | None = None
 
 
 @dataclass(slots=True)
@@ -82,6 +86,8 @@ class _OneRange:
     tasks: dict[int, Task] = field(default_factory=dict)
     #: Sizes that are over, with what is known there; None where they were left out.
     known: dict[int, SizeOutcome | None] = field(default_factory=dict)
+    #: The configs that were fastest there, fastest first.
+    fastest: dict[int, list[Config]] = field(default_factory=dict)
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -91,6 +97,13 @@ class _OneRange:
                 self.known[size] = (
                     None if chosen is None else outcome_at(size, chosen.selection, chosen.finals)
                 )
+                self.fastest[size] = _list_fastest(task.search)
+
+    def list_fastest(self, outcome: SizeOutcome) -> list[Config]:
+        """The fastest configs of a size: those of its race, then others by their screening."""
+        raced = outcome.configs
+        others = [c for c in self.fastest.get(outcome.size, ()) if config_key(c) not in raced]
+        return [*raced.values(), *others][:_OF_EACH]
 
     def count_searches(self) -> int:
         """The sizes that are or were searched, and not only compared."""
@@ -137,10 +150,11 @@ class RangeSearches:
             return f"{LEFT_OUT}: not both of {both} have a result"
         if not _worth_a_look(lower, upper, place.gain):
             return f"{LEFT_OUT}: the configs of {both} serve it"
+        bound_us = _find_bound_us(lower, upper, size)
+        found = _list_starts(group, lower, upper, size)
         return Opening(
-            _list_starts(group, lower, upper, size),
-            _find_bound_us(lower, upper, size) * (1 + place.gain),
-            lambda: group.count_searches() < place.searches,
+            [config for config in found if task.spec.space.feasible(config)][:_IN_ALL],
+            lambda best_us: best_us > bound_us * (1 + _find_least_gain(place, group)),
         )
 
 
@@ -162,15 +176,30 @@ def _find_bound_us(lower: SizeOutcome, upper: SizeOutcome, size: int) -> float:
     return max(lower.best_us, upper.best_us * size / upper.size)
 
 
+def _find_least_gain(place: RangePlace, group: _OneRange) -> float:
+    """What the next search has to promise, as a share of the time; infinite beyond the last one."""
+    searched = group.count_searches()
+    if searched >= place.searches:
+        return math.inf
+    return place.gain * 2.0 ** max(0, searched - place.searches // 2)
+
+
 def _list_starts(
     group: _OneRange, lower: SizeOutcome, upper: SizeOutcome, size: int
 ) -> list[Config]:
-    """The finalists of both neighbours in turns, then the winners of other sizes."""
-    of_both = [list(each.configs.values())[:_OF_EACH] for each in (lower, upper)]
-    in_turns = chain.from_iterable(zip_longest(*of_both))
+    """The fastest configs of both neighbours in turns, then the winners of other sizes."""
+    in_turns = chain.from_iterable(zip_longest(*map(group.list_fastest, (lower, upper))))
     listed = [each for each in in_turns if each is not None]
     found = {config_key(each): each for each in (*listed, *_list_winners(group, size))}
-    return list(found.values())[:_IN_ALL]
+    return list(found.values())
+
+
+def _list_fastest(search: Search) -> list[Config]:
+    """Configs by their times in a search, each binary once; those dropped early count as well."""
+    timed = [trial for trial in search.trials.values() if trial.score is not None]
+    measured = [each for each in timed if each.record and each.record.source != Source.BINARY]
+    measured.sort(key=lambda each: (each.score, each.number))
+    return [each.config for each in measured[:_OF_EACH]]
 
 
 def _list_winners(group: _OneRange, size: int) -> Iterator[Config]:

@@ -210,7 +210,7 @@ class CoverageConfig(SettingsSection):
 
     gain: Share = 0.02
     """A size is searched where a search may find a config that is faster by more than this."""
-    searches: int = Field(default=8, ge=2, le=1000)
+    searches: int = Field(default=12, ge=2, le=1000)
     """The most sizes of a range that are searched, those held out apart."""
     held_out: int = Field(default=4, ge=0, le=1000)
     """Random sizes that are searched at the end, to say what the chosen configs lose there."""
