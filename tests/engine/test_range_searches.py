@@ -58,6 +58,12 @@ def sizes_of(world: World) -> dict[int, int]:
     return found
 
 
+def searched_sizes(world: World) -> set[int]:
+    """Sizes at which more was tried than what was to be compared."""
+    tasks = [task for task in world.engine.tasks if task.search.trials]
+    return {task.spec.workload["n"] for task in tasks if task.search.asker.searches}
+
+
 def segments_of(world: World):
     outcomes = [
         outcome_at(task.spec.workload["n"], task.outcome.selection, task.outcome.finals)
@@ -86,8 +92,7 @@ def test_few_sizes_are_searched_and_the_rest_only_compared():
     world = search()
     tried = sizes_of(world)
     assert {16, 4096, 256} <= set(tried)
-    searched = [size for size, trials in tried.items() if trials > 12]
-    assert len(searched) <= 8
+    assert len(searched_sizes(world)) <= 8
     assert sum(tried.values()) <= 8 * 25 + 60
     left_out = [note for note in world.notes.values() if "left out" in note]
     assert len(left_out) + len(tried) == len(list_places(Range(16, 4096)))
@@ -134,8 +139,21 @@ def test_sizes_held_out_come_last_and_change_nothing():
 
 def test_no_more_sizes_are_searched_than_asked_for():
     world = search(searches=4)
-    searched = [task for task in world.engine.tasks if task.outcome and task.search.asker.searches]
-    assert len(searched) <= 4
+    assert len(searched_sizes(world)) <= 4
+
+
+def test_sizes_that_are_left_out_are_no_searches():
+    """Below 64 one config is best, so that sizes are left out there; above, the best one moves."""
+
+    def one_then_many_us(workload: Workload, config: Config) -> float:
+        best = 4 + max(0.0, math.log2(workload["n"] / 64))
+        return 100 * workload["n"] ** 0.1 * (1 + abs(math.log2(config["block"]) - best) / 4)
+
+    world = search(one_then_many_us, Range(1, 4096), searches=100)
+    left_out = [note for note in world.notes.values() if "left out" in note]
+    limited = search(one_then_many_us, Range(1, 4096), searches=len(searched_sizes(world)) * 2)
+    assert left_out
+    assert searched_sizes(limited) == searched_sizes(world)
 
 
 @pytest.mark.parametrize("seed", range(3))

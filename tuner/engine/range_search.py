@@ -107,7 +107,7 @@ class _OneRange:
 
     def count_searches(self) -> int:
         """The sizes that are or were searched, and not only compared."""
-        begun = [each for each in self.tasks.values() if each.stage is not Stage.WAITING]
+        begun = [each for each in self.tasks.values() if each.active or each.search.trials]
         return sum(each.search.asker.searches for each in begun)
 
 
