@@ -53,14 +53,14 @@ TOOLS = Toolchain(python="3")
 WORKLOAD = Workload.of(n=1024)
 
 
-def toy_space() -> BoundSpace:
+def toy_space(workload: Workload = WORKLOAD, *rules: Constraint) -> BoundSpace:
     parameters = (
         PowerOfTwo("block", 16, 1024),
         Choice("stages", (1, 2, 3, 4)),
         Choice("order", ("row", "column")),
     )
     small = Constraint("fits", lambda c, w, d: c["block"] * c["stages"] <= 2048, "too large")
-    return SearchSpace(parameters, (small,)).bind(WORKLOAD, DEVICE)
+    return SearchSpace(parameters, (small, *rules)).bind(workload, DEVICE)
 
 
 def toy_us(config: Config) -> float:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scenario import World, spec, toy_fault, toy_space
 
 from results_db.range_outcomes import SizeOutcome, divide, outcome_at
-from search_spaces.records import Config, Workload
+from search_spaces.constraints import Preference
+from search_spaces.records import Config, Device, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
+from tuner import strategies
 from tuner.engine import Engine, TaskBudget
 
 GAIN = 0.02
@@ -161,6 +163,34 @@ def test_losses_of_workers_end_a_range_all_the_same(seed):
     world = search(losses=0.05, seed=seed)
     assert world.finish is not None
     assert len(segments_of(world)[0]) >= 1
+
+
+@pytest.mark.parametrize("strategy", ["random", "bayes", "tpe"])
+def test_a_config_that_a_search_would_not_try_serves_where_it_is_valid(strategy):
+    """Blocks of 16 are best everywhere, and worth trying at small sizes alone."""
+
+    def small_is_best_us(workload: Workload, config: Config) -> float:
+        return workload["n"] * (1 + math.log2(config["block"] / 16) + 0.1 * config["stages"])
+
+    def near(config: Config, workload: Workload, device: Device) -> bool:
+        return config["block"] >= workload["n"] // 8
+
+    sizes, default = Range(16, 4096), {"block": 1024, "stages": 1, "order": "row"}
+    specs = []
+    for number, (size, between) in enumerate(list_places(sizes).items(), 1):
+        workload = Workload.of(n=size)
+        space = toy_space(workload, Preference("near", near, "small blocks are for small sizes"))
+        budget = TaskBudget(trials=60, gain=0.01)
+        one = spec(number, strategy=strategy, seed=number, budget=budget, default=default)
+        place = RangePlace((("n", sizes),), GAIN, 12, between)
+        one = replace(one, space=space, strategy=strategies.create(strategy, space, number))
+        specs.append(replace(one, workload=workload, place=place))
+    world = World(Engine(specs, builders=4), seed=1, time_us=small_is_best_us)
+    world.run()
+    segments, outcomes = segments_of(world)
+    shipped = {each.size: each.configs[each.shipped]["block"] for each in outcomes}
+    between = {size for size, at in list_places(sizes).items() if at is not None}
+    assert {block for size, block in shipped.items() if size in between} <= {16, 32}
 
 
 # -- the fewest configs ----------------------------------------------------------------------------

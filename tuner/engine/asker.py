@@ -7,7 +7,7 @@ strategy, and at the end neighbours of the incumbent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from search_spaces.records import Config, config_key
 from tuner.engine import default_config
@@ -61,7 +61,10 @@ class Asker:
         return trial
 
     def add_winners(self, configs: Iterable[Config]) -> None:
-        """Try winners of neighbouring workloads next, after the default config."""
+        """Try winners of neighbouring workloads next, after the default config.
+
+        They need not be points of the space, as long as they are valid here.
+        """
         self._start.add_winners(configs, begun=bool(self._trials))
 
     def compare_first(self, pays: Callable[[float], bool]) -> None:
@@ -81,6 +84,8 @@ class Asker:
     def learn(self, trial: Trial) -> None:
         """Pass the result of a trial to the strategy and the stopping rule."""
         assert trial.record is not None
+        if self._is_outside(trial):
+            return
         result = trial.record.config, trial.score, trial.record.status
         self._spec.strategy.tell(*result)
         if self._stopping_rule is not None:
@@ -142,12 +147,22 @@ class Asker:
 
     def _admit(self, config: Config, source: str) -> Trial:
         trial = self._trials.add(config, source, self._now)
+        if self._is_outside(trial):
+            return trial
         strategy = self._spec.strategy
         if self._stopping_rule is not None:
             self._stopping_rule.record_start(config)
         if source != strategy.name and isinstance(strategy, PendingAware):
             strategy.start(config)
         return trial
+
+    def _is_outside(self, trial: Trial) -> bool:
+        """Whether a config is valid here and no point of the space, so that no model knows it."""
+        return trial.strategy == "warm" and not self._spec.space.feasible(trial.config)
+
+    def _list_ranked(self) -> Iterator[Trial]:
+        """The ranked trials of points of the space, fastest first."""
+        return (each for each in self._ranking.trials() if not self._is_outside(each))
 
     def _ask(self) -> Config | None:
         """A config without a trial. Results of repeated suggestions go to the strategy at once."""
@@ -170,7 +185,7 @@ class Asker:
         awaited."""
         if self._trials.open:
             return None
-        for trial in self._ranking.trials():
+        for trial in self._list_ranked():
             for config in self._spec.space.neighbours(trial.config):
                 if self._trials.of(config) is None:
                     return self._admit(config, "polish")
@@ -182,8 +197,8 @@ class Asker:
 
         None while results are awaited: they may show that the search has to go on.
         """
-        incumbent = self._ranking.incumbent
-        config = rule.polish(incumbent.config if incumbent else None)
+        best = next(self._list_ranked(), None)
+        config = rule.polish(best.config if best else None)
         if config is not None:
             return self._admit(config, "polish")
         self._drop_surplus(rule)
@@ -198,7 +213,7 @@ class Asker:
         ]
         limit_s = _LATE * self._trials.median_build_s
         late = all(self._now - trial.asked_at > limit_s for trial in building)
-        configs = [trial.config for trial in building]
+        configs = [trial.config for trial in building if not self._is_outside(trial)]
         only_builds_left = late and len(building) == self._trials.open
         dropped = rule.late(configs) if only_builds_left else rule.surplus(configs)
         if dropped:

@@ -33,7 +33,7 @@ from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
 
 #: An interval wider than this, in octaves, is looked into though one config serves both ends.
-_WIDE = 2.0
+_WIDE = 1.0
 #: Configs of each neighbour, and configs in all, that are measured between two sizes.
 _OF_EACH, _IN_ALL = 8, 20
 #: The most configs that are tried at a size that is not searched: these and the default config.
@@ -153,7 +153,7 @@ class RangeSearches:
         bound_us = _find_bound_us(lower, upper, size)
         found = _list_starts(group, lower, upper, size)
         return Opening(
-            [config for config in found if task.spec.space.feasible(config)][:_IN_ALL],
+            [one for one in found if task.spec.space.why_invalid(one) is None][:_IN_ALL],
             lambda best_us: best_us > bound_us * (1 + _find_least_gain(place, group)),
         )
 

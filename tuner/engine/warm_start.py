@@ -57,13 +57,13 @@ class StartConfigs:
         self._queue = deque(_start_configs(spec))
 
     def add_winners(self, configs: Iterable[Config], *, begun: bool) -> None:
-        """Insert winners of this run after the default config. Infeasible ones are skipped.
+        """Insert winners of this run after the default config. Invalid ones are skipped.
 
         begun: the search has trials, so the default config is no longer in the queue.
         """
         default = [self._queue.popleft()] if self._queue and not begun else []
-        feasible = [(config, "warm") for config in configs if self._space.feasible(config)]
-        self._queue.extendleft(reversed([*default, *feasible]))
+        valid = [(one, "warm") for one in configs if self._space.why_invalid(one) is None]
+        self._queue.extendleft(reversed([*default, *valid]))
 
     def next_untried(self, trials: TrialTable) -> tuple[Config, str] | None:
         """The next config without a trial and the name of its source; None at the end."""
