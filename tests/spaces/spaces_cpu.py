@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -32,8 +33,9 @@ def compiled_outcomes(
 ) -> list[dict[str, object]]:
     """The outcome of every job: `passed`, `error` and the generated `code`.
 
-    In a process of its own, Inductor's probes and its precompiled header are replaced by shorter
-    ones, and no cache is shared with other tests.
+    In a process of its own. As in a builder, Inductor's probes are replaced by shorter ones, its
+    precompiled headers are those of the user, and kernels are linked without reading torch. No
+    other cache is shared with other tests.
     """
     payload = [
         {"spec": spec, "workload": workload.as_dict(), "config": config}
@@ -133,13 +135,20 @@ def prepare() -> None:
     for module in ("torch._dynamo.backends.inductor", "torch._inductor.compile_fx"):
         importlib.import_module(module)
     compile_in_this_thread()
-    isa.without_header_precompilation()
     with tempfile.TemporaryDirectory() as folder:
         isa.remember(Path(folder))
         valid_vec_isa_list()
 
 
 def main() -> None:
+    from workers.compiling import headers, isa, linking
+
+    own = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    if isa.headers_precompilable():
+        headers.share(own / "headers")
+    else:
+        isa.without_header_precompilation()
+    linking.without_reading_torch(own / "empty")
     for job in json.load(sys.stdin):
         workload = Workload.from_mapping(job["workload"])
         print(json.dumps(run(load(job["spec"]), workload, job["config"])), flush=True)
