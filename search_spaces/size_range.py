@@ -19,7 +19,7 @@ from search_spaces.records import Value, Workload
 
 _PIECE = re.compile(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*(?:step\s+(\d+)\s*)?)?$")
 #: Sizes that are nearer to each other than this, in octaves, have no size between them.
-_NARROW = 0.5
+_NARROW = 0.25
 #: The most sizes that a histogram may have.
 MAX_SIZES = 100_000
 

@@ -15,13 +15,20 @@ BEST = {"BLOCK": 4096}
 DEVICE = Device("cuda", "NVIDIA H200", "cuda:90", sm_count=132, memory_bytes=2**37)
 
 
-def fill(url: str, *, gain: float = 0.5, kernel: str = "softmax", half_width: float = 0.001) -> int:
+def fill(
+    url: str,
+    *,
+    gain: float = 0.5,
+    kernel: str = "softmax",
+    half_width: float = 0.001,
+    median_us: float = 70.0,
+) -> int:
     """Add a finished run of one confirmed task; `gain` is ln(default time / winner time)."""
     with Store.open(url) as store:
         run = store.begin_run("nightly", "spec", 7, {"host": "here"}, {"tasks": []})
         task = store.ensure_task(run.run_id, _key(kernel), flops=1e9, bytes=1e8, tolerance=0.01)
         store.record_trial(task.task_id, _trial(run.run_id))
-        _confirm(store, task, gain, half_width)
+        _confirm(store, task, gain, half_width, median_us)
         store.finish_run(run.run_id, "finished", {"trials": 1})
         return run.run_id
 
@@ -50,13 +57,15 @@ def _trial(run_id: int) -> TrialRecord:
     )
 
 
-def _confirm(store: Store, task: TaskInfo, gain: float, half_width: float) -> None:
+def _confirm(
+    store: Store, task: TaskInfo, gain: float, half_width: float, median_us: float
+) -> None:
     selection = SelectionRecord(
         winner=BEST,
         tie_set=(BEST,),
         verdict="faster" if gain > 0 else "slower",
         default=DEFAULT,
-        median_us=70.0,
+        median_us=median_us,
         default_us=115.0,
         log_ratio=LogRatio(gain, gain - half_width, gain + half_width),
     )

@@ -50,3 +50,9 @@ def tuner(folder, capsys) -> Callable[..., Result]:
         return Result(code, streams.out, streams.err)
 
     return call
+
+
+@pytest.fixture
+def url(folder) -> str:
+    """The database of the folder's campaigns."""
+    return f"sqlite:///{folder / 'results' / 'tuner.db'}"

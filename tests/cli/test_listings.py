@@ -21,11 +21,6 @@ from search_spaces import registry
 from search_spaces.inert_text import inert
 
 
-@pytest.fixture
-def url(folder) -> str:
-    return f"sqlite:///{folder / 'results' / 'tuner.db'}"
-
-
 def test_status_lists_the_tasks_of_the_latest_run(tuner, url):
     fill(url, kernel="old")
     fill(url)
@@ -174,37 +169,6 @@ def test_a_long_plan_counts_spaces_only_where_trials_have_no_limit(tuner, folder
     assert len(rows) == 201
     assert {row["configs"] for row in rows} == ({2} if counted else {None})
     assert {row["budget"] for row in rows} == ({2} if counted else {1})
-
-
-@pytest.mark.parametrize(
-    ("gain", "verdict", "code"),
-    [(0.6, "faster", 0), (0.4, "slower", 1), (0.501, "same", 0)],
-)
-def test_compare_is_relative_to_the_common_default(tuner, url, gain, verdict, code):
-    fill(url, gain=0.5)
-    fill(url, gain=gain)
-    result = tuner("compare", 1, 2, "--format", "json")
-    (row,) = json.loads(result.out)
-    assert (row["verdict"], result.code) == (verdict, code)
-    assert "only a new pass is conclusive" in result.err
-
-
-def test_compare_judges_what_ships(tuner, url):
-    fill(url, gain=-0.1)  # a winner that the confirmation found slower: the default is kept
-    fill(url, gain=-0.3)
-    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
-    assert (row["verdict"], row["a_us"], row["b_us"]) == ("same", 115.0, 115.0)
-
-
-def test_compare_says_when_it_cannot_tell(tuner, url):
-    fill(url, gain=0.5)
-    fill(url, gain=0.52, half_width=0.05)
-    fill(url, kernel="other")
-    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
-    assert row["verdict"] == "undecided"
-    result = tuner("compare", 1, 3)
-    assert result.code == 0
-    assert "no task in common" in result.err
 
 
 def test_a_report_is_written_to_the_given_file(tuner, folder, url):

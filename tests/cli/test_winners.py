@@ -30,11 +30,6 @@ campaigns:
 
 
 @pytest.fixture
-def url(folder) -> str:
-    return f"sqlite:///{folder / 'results' / 'tuner.db'}"
-
-
-@pytest.fixture
 def campaign(folder) -> None:
     """A campaign `c` that replays a recording of 20 configs."""
     synthesize(20, seed=1).save(folder / "space.json.gz", columns=True)

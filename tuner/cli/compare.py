@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from results_db.shipped import select_shipped
-from search_spaces.log_ratio import LogRatio, Verdict, split_ratio
-from search_spaces.records import config_key
+from results_db.run_comparison import TaskComparison, compare_runs
+from search_spaces.log_ratio import Verdict, split_ratio
 from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
-from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.console import Format, FormatOption, cell, emit, note
 
 if TYPE_CHECKING:
-    from results_db.stored_records import SelectionRecord, TaskInfo
+    from collections.abc import Callable
 
-#: Two times within this ratio of each other count as the same.
-SAME = 1.01
-_COLUMNS = (
-    "kernel",
-    "workload",
-    "device",
-    "a_us",
-    "b_us",
-    "ratio",
-    "low",
-    "high",
-    "verdict",
-    "why",
-)
+_WHAT = ("kernel", "workload", "device")
+#: Columns for readers, and for programs: one number or text each.
+_SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
+_FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
+_FAIL_ON = re.compile(r"(slower|undecided)(?::(\d+(?:\.\d+)?)%)?$|never$")
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """The comparison of run B with run A in one task."""
-
-    verdict: Verdict
-    #: Why the verdict is undecided without an interval.
-    why: str = ""
-    #: ln(B's time / A's); None where the runs have no common reference.
-    log_ratio: LogRatio | None = None
+def _check_fail_on(text: str) -> str:
+    if _FAIL_ON.match(text) is None:
+        raise typer.BadParameter(f"{text!r}: write slower, slower:3%, undecided or never")
+    return text
 
 
 def compare(
@@ -49,77 +35,92 @@ def compare(
         int, typer.Argument(help="The run to compare with.", metavar="A", min=1, max=LARGEST)
     ],
     b: Annotated[int, typer.Argument(help="The run to compare.", metavar="B", min=1, max=LARGEST)],
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            help="Exit with 1 if any task of B is `slower`, slower by at least a share "
+            "(`slower:3%`), or slower or `undecided`; or `never`.",
+            callback=_check_fail_on,
+        ),
+    ] = "slower",
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Compare what two runs ship; exits with 1 if any task of B is slower.
 
-    Times of different passes are not directly comparable. Each run confirmed its winner and the
-    default config in one pass, so the default config is the common reference. Only a new
-    measurement of both in one pass is conclusive.
+    The change is that of the times as each run measured them. Times of different passes are not
+    directly comparable: ratio and verdict are relative to the default config, which each run
+    confirmed in one pass with its winner. Only a new measurement of both in one pass is conclusive.
     """
     settings, _ = settings_of(config)
     with store_of(settings) as store:
         first, second = pick_run(store, a), pick_run(store, b)
-        old = {_identity(task): task for task in store.tasks(first.run_id)}
-        new = {_identity(task): task for task in store.tasks(second.run_id)}
-    rows = [_row(old[key], new[key]) for key in old if key in new]
-    emit(rows, _COLUMNS, style, empty="the two runs have no task in common")
-    verdicts = [row["verdict"] for row in rows]
-    counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
-    note(f"run {b} against run {a}: {', '.join(counts)}; {len(old) + len(new) - 2 * len(rows)} "
-         "tasks in one of them only")  # fmt: skip
+        found = compare_runs(store.tasks(first.run_id), store.tasks(second.run_id))
+    if all(each.verdict is None for each in found):
+        note("the two runs have no task in common")
+    readable = style in (Format.TABLE, Format.MD)
+    rows = [_make_row(each) for each in found]
+    shown = [_format_row(each, row) for each, row in zip(found, rows, strict=True)]
+    if readable:
+        emit(shown, _SHOWN, style, stack=True)
+    else:
+        emit(rows, _FIELDS, style)
+    note(f"run {b} against run {a}: {_count(found)}")
     note("from stored confirmations, relative to the default config; only a new pass is conclusive")
-    if Verdict.SLOWER in verdicts:
+    if any(map(_make_check(fail_on), found)):
         raise typer.Exit(1)
 
 
-def compare_selections(old: SelectionRecord | None, new: SelectionRecord | None) -> RunComparison:
-    """Compare what two selections ship, each confirmed in one pass with the default config."""
-    if old is None or new is None:
-        return RunComparison(
-            Verdict.UNDECIDED, f"{'A' if old is None else 'B'} confirmed no winner"
-        )
-    if old.default is None or new.default is None:
-        return RunComparison(Verdict.UNDECIDED, "no default config was measured")
-    if config_key(old.default) != config_key(new.default):
-        return RunComparison(Verdict.UNDECIDED, "the default config has changed")
-    gain_a, gain_b = _gain(old), _gain(new)
-    if gain_a is None or gain_b is None:
-        return RunComparison(Verdict.UNDECIDED, "nothing was timed")
-    middle = gain_a.value - gain_b.value
-    spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
-    ratio = LogRatio(middle, middle - spread, middle + spread)
-    return RunComparison(_verdict(ratio), "", ratio)
+def _count(found: Sequence[TaskComparison]) -> str:
+    verdicts = [each.verdict for each in found]
+    counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
+    return f"{', '.join(counts)}; {verdicts.count(None)} tasks in one of them only"
 
 
-def _verdict(ratio: LogRatio) -> Verdict:
-    if -math.log(SAME) <= ratio.low and ratio.high <= math.log(SAME):
-        return Verdict.SAME
-    if ratio.high < 0:
-        return Verdict.FASTER
-    return Verdict.SLOWER if ratio.low > 0 else Verdict.UNDECIDED
+def _make_check(fail_on: str) -> Callable[[TaskComparison], bool]:
+    """Whether a comparison fails by that option."""
+    match = _FAIL_ON.match(fail_on)
+    assert match is not None
+    word, share = match.groups()
+    verdicts = {None: (), "slower": (Verdict.SLOWER,)}.get(
+        word, (Verdict.SLOWER, Verdict.UNDECIDED)
+    )
+    least = math.log1p(float(share or 0) / 100)
+
+    def fails(each: TaskComparison) -> bool:
+        if each.verdict is Verdict.SLOWER and each.log_ratio and each.log_ratio.value < least:
+            return False
+        return each.verdict in verdicts
+
+    return fails
 
 
-def _gain(chosen: SelectionRecord) -> LogRatio | None:
-    """ln(default time / shipped time); None unless its interval is known."""
-    ratio = select_shipped(chosen).log_ratio
-    return ratio if ratio and ratio.interval else None
-
-
-def _identity(task: TaskInfo) -> tuple[str, str, str]:
-    return task.key.kernel, task.key.workload.key, task.key.device.fingerprint
-
-
-def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
-    compared = compare_selections(old.selection, new.selection)
+def _make_row(each: TaskComparison) -> dict[str, object]:
+    key, (a_us, b_us) = each.task.key, each.times_us
     return {
-        "kernel": new.key.kernel,
-        "workload": new.key.workload.key,
-        "device": new.key.device.name,
-        "a_us": select_shipped(old.selection).median_us if old.selection else None,
-        "b_us": select_shipped(new.selection).median_us if new.selection else None,
-        **dict(zip(("ratio", "low", "high"), split_ratio(compared.log_ratio), strict=True)),
-        "verdict": compared.verdict,
-        "why": compared.why,
+        "kernel": key.kernel,
+        "workload": key.workload.key,
+        "device": key.device.name,
+        "a_us": a_us,
+        "b_us": b_us,
+        "change": b_us / a_us - 1 if a_us and b_us is not None else None,
+        **dict(zip(("ratio", "low", "high"), split_ratio(each.log_ratio), strict=True)),
+        "verdict": each.verdict,
+        "why": each.why,
     }
+
+
+def _format_row(each: TaskComparison, row: dict[str, object]) -> dict[str, object]:
+    change, ratio = row["change"], each.log_ratio
+    ends = ratio.interval if ratio else None
+    return {
+        **row,
+        "a": _format_us(row["a_us"]),
+        "b": _format_us(row["b_us"]),
+        "change": f"{change:+.1%}" if isinstance(change, float) else None,
+        "ratio": f"{ratio.ratio:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]" if ratio and ends else None,
+    }
+
+
+def _format_us(time_us: object) -> str | None:
+    return None if time_us is None else f"{cell(time_us)} us"

@@ -1,0 +1,133 @@
+"""Two runs compared task by task, from their stored confirmations.
+
+Times of different passes are not directly comparable. Each run confirmed what it ships and the
+default config in one pass, so that the default config is the common reference:
+
+    ln(B / A) = ln(default / A) - ln(default / B), each in its own pass,
+
+and its interval is that of a difference of two independent estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from results_db.shipped import select_shipped
+from results_db.stored_records import SelectionRecord, TaskInfo
+from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
+from search_spaces.records import config_key
+
+#: Two times within this ratio of each other count as the same.
+SAME = 1.01
+SAME_RECORD = "same record"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskComparison:
+    """What run B ships for a task against what run A ships. A time is None where there is none."""
+
+    #: The task in either run; None where the other run alone has it.
+    old: TaskInfo | None
+    new: TaskInfo | None
+    #: What B's time is against A's; None where one run alone has the task.
+    verdict: Verdict | None
+    #: What the verdict rests on, where it does not rest on an interval.
+    why: str = ""
+    #: ln(B's time / A's) relative to the default config; None where there is no common reference.
+    log_ratio: LogRatio | None = None
+
+    @property
+    def task(self) -> TaskInfo:
+        """The task, of B if B has it."""
+        found = self.new or self.old
+        assert found is not None
+        return found
+
+    @property
+    def times_us(self) -> tuple[float | None, float | None]:
+        """The confirmed times of both in microseconds, each as measured in its own pass."""
+        return _time_us(self.old), _time_us(self.new)
+
+
+def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskComparison]:
+    """Compare the tasks of run A with those of run B, in B's order; then those of A alone.
+
+    Tasks belong together by kernel, workload and device. Of several with the same three, those
+    with the same code do, and the others in their order.
+    """
+    waiting: dict[tuple[str, ...], list[TaskInfo]] = defaultdict(list)
+    partner: dict[int, TaskInfo] = {}
+    for identify in (_identify_code, _identify):
+        waiting.clear()
+        taken = {task.task_id for task in partner.values()}
+        for task in old:
+            if task.task_id not in taken:
+                waiting[identify(task)].append(task)
+        for task in new:
+            if task.task_id not in partner and waiting[identify(task)]:
+                partner[task.task_id] = waiting[identify(task)].pop(0)
+    found = [
+        _compare_tasks(partner[task.task_id], task)
+        if task.task_id in partner
+        else TaskComparison(None, task, None, "only in B")
+        for task in new
+    ]
+    left = {task.task_id for tasks in waiting.values() for task in tasks}
+    only = [TaskComparison(each, None, None, "only in A") for each in old if each.task_id in left]
+    return [*found, *only]
+
+
+def _compare_tasks(old: TaskInfo, new: TaskInfo) -> TaskComparison:
+    a, b = old.selection, new.selection
+    if old.task_id == new.task_id or (a is not None and a == b):
+        ratio = EQUAL if a is not None and a.median_us is not None else None
+        return TaskComparison(old, new, Verdict.SAME, SAME_RECORD, ratio)
+    if a is None or b is None:
+        lacks = "neither" if a is None and b is None else "A" if a is None else "B"
+        why = f"{lacks} confirmed {'a' if lacks == 'neither' else 'no'} winner"
+        return TaskComparison(old, new, Verdict.UNDECIDED, why)
+    why = _explain_no_reference(a, b)
+    gain_a, gain_b = _find_gain(a), _find_gain(b)
+    if why or gain_a is None or gain_b is None:
+        return TaskComparison(old, new, Verdict.UNDECIDED, why or "nothing was timed")
+    middle = gain_a.value - gain_b.value
+    spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
+    ratio = LogRatio(middle, middle - spread, middle + spread)
+    return TaskComparison(old, new, _judge(ratio), "", ratio)
+
+
+def _explain_no_reference(a: SelectionRecord, b: SelectionRecord) -> str:
+    if a.default is None or b.default is None:
+        return "no default config was measured"
+    if config_key(a.default) != config_key(b.default):
+        return "the default config has changed"
+    return ""
+
+
+def _judge(ratio: LogRatio) -> Verdict:
+    if -math.log(SAME) <= ratio.low and ratio.high <= math.log(SAME):
+        return Verdict.SAME
+    if ratio.high < 0:
+        return Verdict.FASTER
+    return Verdict.SLOWER if ratio.low > 0 else Verdict.UNDECIDED
+
+
+def _find_gain(chosen: SelectionRecord) -> LogRatio | None:
+    """ln(default time / shipped time); None unless its interval is known."""
+    ratio = select_shipped(chosen).log_ratio
+    return ratio if ratio and ratio.interval else None
+
+
+def _time_us(task: TaskInfo | None) -> float | None:
+    return select_shipped(task.selection).median_us if task and task.selection else None
+
+
+def _identify(task: TaskInfo) -> tuple[str, ...]:
+    return task.key.kernel, task.key.workload.key, task.key.device.fingerprint
+
+
+def _identify_code(task: TaskInfo) -> tuple[str, ...]:
+    return (*_identify(task), task.key.launch_hash)

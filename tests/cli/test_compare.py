@@ -1,0 +1,133 @@
+"""`tuner compare`: what two runs ship, task by task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from cli_samples import fill
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results_db import Store
+from results_db.run_comparison import compare_runs
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "code"),
+    [(0.6, "faster", 0), (0.4, "slower", 1), (0.501, "same", 0)],
+)
+def test_compare_is_relative_to_the_common_default(tuner, url, gain, verdict, code):
+    fill(url, gain=0.5)
+    fill(url, gain=gain)
+    result = tuner("compare", 1, 2, "--format", "json")
+    (row,) = json.loads(result.out)
+    assert (row["verdict"], result.code) == (verdict, code)
+    assert "only a new pass is conclusive" in result.err
+
+
+def test_compare_judges_what_ships(tuner, url):
+    fill(url, gain=-0.1)  # a winner that the confirmation found slower: the default is kept
+    fill(url, gain=-0.3)
+    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
+    assert (row["verdict"], row["a_us"], row["b_us"]) == ("same", 115.0, 115.0)
+
+
+def test_compare_says_when_it_cannot_tell(tuner, url):
+    fill(url, gain=0.5)
+    fill(url, gain=0.52, half_width=0.05)
+    fill(url, kernel="other")
+    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
+    assert row["verdict"] == "undecided"
+    result = tuner("compare", 1, 3, "--format", "json")
+    assert result.code == 0
+    assert "no task in common" in result.err
+    assert [(row["kernel"], row["verdict"], row["why"]) for row in json.loads(result.out)] == [
+        ("other", None, "only in B"),
+        ("softmax", None, "only in A"),
+    ]
+
+
+def test_a_run_is_the_same_as_itself(tuner, url):
+    fill(url, gain=0.5, half_width=0.2)  # against another run of equal noise: undecided
+    result = tuner("compare", 1, 1)
+    assert result.code == 0
+    assert "same record" in result.out
+    assert "0 faster, 0 slower, 1 same, 0 undecided; 0 tasks in one" in result.err
+
+
+def test_the_change_of_the_measured_times_is_shown_beside_the_ratio(tuner, url):
+    fill(url, gain=0.5, median_us=16445.0)
+    fill(url, gain=0.45, half_width=0.2, median_us=22297.0)
+    table = tuner("compare", 1, 2).out
+    assert "16445 us" in table
+    assert "22297 us" in table
+    assert "+35.6%" in table
+    markdown = tuner("compare", 1, 2, "--format", "md").out.splitlines()
+    assert markdown[0].startswith("| kernel | workload |")
+    assert len({line.count(" | ") for line in markdown}) == 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "fail_on", "code"),
+    [
+        (0.48, "slower", 1),
+        (0.48, "slower:1%", 1),
+        (0.48, "slower:3%", 0),
+        (0.46, "slower:3%", 1),
+        (0.46, "never", 0),
+        (0.7, "slower:0.5%", 0),
+    ],
+)
+def test_what_fails_is_chosen(tuner, url, gain, fail_on, code):
+    fill(url, gain=0.5)
+    fill(url, gain=gain)
+    assert tuner("compare", 1, 2, "--fail-on", fail_on).code == code
+
+
+def test_undecided_fails_where_that_is_asked(tuner, url):
+    fill(url, gain=0.5)
+    fill(url, gain=0.5001, half_width=0.1)
+    assert tuner("compare", 1, 2).code == 0
+    assert tuner("compare", 1, 2, "--fail-on", "undecided").code == 1
+
+
+@pytest.mark.parametrize("word", ["", "faster", "slower:", "slower:3", "slower:-3%", "slower:3%%"])
+def test_a_word_that_says_nothing_is_refused(tuner, url, word):
+    fill(url)
+    result = tuner("compare", 1, 1, "--fail-on", word)
+    assert result.code == 2
+    assert "slower:3%" in result.err
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tuner.db'}"
+    run = fill(url)
+    with Store.open(url) as store:
+        (found,) = store.tasks(run)
+    return found
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=6), st.lists(st.sampled_from("abcd"), max_size=6))
+def test_no_task_is_lost_and_equal_code_belongs_together(task, old, new):
+    """Several tasks of a run may have the same kernel, workload and device, of different code."""
+
+    def tasks(codes: list[str], first: int):
+        key = task.key
+        return [
+            replace(task, task_id=first + at, key=replace(key, launch_hash=code * 16))
+            for at, code in enumerate(codes)
+        ]
+
+    a, b = tasks(old, 1), tasks(new, 100)
+    found = compare_runs(a, b)
+    assert sorted(each.old.task_id for each in found if each.old) == [t.task_id for t in a]
+    assert [each.new.task_id for each in found if each.new] == [t.task_id for t in b]
+    equal = sum(
+        each.old.key.launch_hash == each.new.key.launch_hash
+        for each in found
+        if each.old and each.new
+    )
+    assert equal == sum(min(old.count(code), new.count(code)) for code in "abcd")
