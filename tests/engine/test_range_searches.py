@@ -188,7 +188,7 @@ def test_a_config_that_a_search_would_not_try_serves_where_it_is_valid(strategy)
         specs.append(replace(one, workload=workload, place=place))
     world = World(Engine(specs, builders=4), seed=1, time_us=small_is_best_us)
     world.run()
-    segments, outcomes = segments_of(world)
+    _, outcomes = segments_of(world)
     shipped = {each.size: each.configs[each.shipped]["block"] for each in outcomes}
     between = {size for size, at in list_places(sizes).items() if at is not None}
     assert {block for size, block in shipped.items() if size in between} <= {16, 32}
