@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from results_db import SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
+from results_db import BaselineRecord, SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
 from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 
@@ -22,13 +22,14 @@ def fill(
     kernel: str = "softmax",
     half_width: float = 0.001,
     median_us: float = 70.0,
+    baselines: tuple[BaselineRecord, ...] = (),
 ) -> int:
     """Add a finished run of one confirmed task; `gain` is ln(default time / winner time)."""
     with Store.open(url) as store:
         run = store.begin_run("nightly", "spec", 7, {"host": "here"}, {"tasks": []})
         task = store.ensure_task(run.run_id, _key(kernel), flops=1e9, bytes=1e8, tolerance=0.01)
         store.record_trial(task.task_id, _trial(run.run_id))
-        _confirm(store, task, gain, half_width, median_us)
+        _confirm(store, task, gain, half_width, median_us, baselines)
         store.finish_run(run.run_id, "finished", {"trials": 1})
         return run.run_id
 
@@ -58,7 +59,12 @@ def _trial(run_id: int) -> TrialRecord:
 
 
 def _confirm(
-    store: Store, task: TaskInfo, gain: float, half_width: float, median_us: float
+    store: Store,
+    task: TaskInfo,
+    gain: float,
+    half_width: float,
+    median_us: float,
+    baselines: tuple[BaselineRecord, ...],
 ) -> None:
     selection = SelectionRecord(
         winner=BEST,
@@ -69,7 +75,7 @@ def _confirm(
         default_us=115.0,
         log_ratio=LogRatio(gain, gain - half_width, gain + half_width),
     )
-    store.record_selection(task.task_id, selection, [])
+    store.record_selection(task.task_id, selection, list(baselines))
     store.set_stage(task.task_id, "done")
 
 

@@ -165,7 +165,7 @@ def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
     rows = [_row(item, row, style) for item in passes for row in item.rows]
     several = ("workload",) if len(passes) > 1 else ()
     columns = (*several, *filled_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
-    emit(rows, columns, style)
+    emit(rows, columns, style, details=("config", "note"))
 
 
 def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:

@@ -21,6 +21,8 @@ _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
 _SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
 _FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
+_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
+_STYLES = {"verdict": lambda row: _COLOURS.get(row["verdict"], "")}
 _FAIL_ON = re.compile(r"(slower|undecided)(?::(\d+(?:\.\d+)?)%)?$|never$")
 
 
@@ -62,7 +64,7 @@ def compare(
     rows = [_make_row(each) for each in found]
     shown = [_format_row(each, row) for each, row in zip(found, rows, strict=True)]
     if readable:
-        emit(shown, _SHOWN, style, stack=True)
+        emit(shown, _SHOWN, style, details=("why",), shared=("device",), styles=_STYLES)
     else:
         emit(rows, _FIELDS, style)
     note(f"run {b} against run {a}: {_count(found)}")

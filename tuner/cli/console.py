@@ -7,19 +7,20 @@ import io
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from results_db.masking import masked_within
 from results_db.spreadsheet import inert_cell
 from search_spaces.inert_text import inert
+from tuner.cli.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 
 class Format(StrEnum):
@@ -30,9 +31,6 @@ class Format(StrEnum):
     CSV = "csv"
     MD = "md"
 
-
-#: The width of a table without line breaks over that of the screen up to which it is readable.
-_FOLDING = 1.75
 
 FormatOption = Annotated[
     Format, typer.Option("--format", "-f", help="How to write the listing to stdout.")
@@ -67,12 +65,15 @@ def emit(
     style: Format = Format.TABLE,
     *,
     empty: str = "nothing to list",
-    stack: bool = False,
+    details: Sequence[str] = (),
+    shared: Sequence[str] = (),
+    styles: Mapping[str, Callable[[Mapping[str, Any]], str]] | None = None,
 ) -> None:
     """Write a listing to stdout; for an empty table, print `empty` to stderr instead.
 
-    stack: on a terminal that is too narrow for the table, print each row as lines of name
-    and value.
+    On a terminal, `details` stand below their row, and columns of `shared` above all rows
+    where all have one value; elsewhere they are columns, one line per row. styles: the style of a
+    column's cell by its row, such as `green`.
     """
     if style is Format.JSON:
         picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
@@ -82,58 +83,16 @@ def emit(
     elif style is Format.MD:
         print(_markdown(rows, columns))
     elif rows:
-        screen = console()
-        with screen.capture() as captured:
-            listing = table(rows, columns)
-            if stack and not _fits(listing, screen):
-                listing = _stack(rows, columns)
-            screen.print(listing)
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        screen, width = console(), None
+        if sys.stdout.isatty():
+            width = screen.width
+        else:
+            details = shared = ()
+        listing = TextTable(rows, columns, cell, details, shared, styles or {})
+        for line in listing.make_lines(screen, width):
+            screen.print(line, soft_wrap=True)
     else:
         note(empty)
-
-
-def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
-    """A borderless table; columns of numbers are flush right."""
-    from rich.table import Table
-    from rich.text import Text
-
-    result = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        result.add_column(
-            Text(name.replace("_", " ")), justify="right" if numeric else "left", overflow="fold"
-        )
-    for row in rows:
-        result.add_row(*(Text(cell(row.get(name))) for name in columns))
-    return result
-
-
-def _fits(listing: RenderableType, screen: Console) -> bool:
-    """Whether the table is readable: no word is broken, and few cells take many lines."""
-    from rich.measure import Measurement
-
-    unlimited = screen.options.update(max_width=10_000)
-    width = Measurement.get(screen, unlimited, listing)
-    return width.minimum <= screen.width and width.maximum <= _FOLDING * screen.width
-
-
-def _stack(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
-    """One line per column that has a value, with an empty line after each row."""
-    from rich.table import Table
-    from rich.text import Text
-
-    result = Table.grid(padding=(0, 2))
-    result.add_column(no_wrap=True)
-    result.add_column(overflow="fold")
-    for number, row in enumerate(rows):
-        if number:
-            result.add_row("", "")
-        for name in columns:
-            if row.get(name) not in (None, ""):
-                label = Text(name.replace("_", " "), style="bold")
-                result.add_row(label, Text(cell(row.get(name))))
-    return result
 
 
 def cell(value: object) -> str:

@@ -250,7 +250,7 @@ def _list(
 ) -> None:
     """The columns for readers that have a value, or everything for programs."""
     if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(few, rows)), style, stack=True)
+        emit(rows, tuple(filled_columns(few, rows)), style)
     else:
         emit(rows, everything, style)
 

@@ -266,7 +266,8 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
     from tuner.campaign.plan import plan
 
     tasks = plan(settings, name, options)
-    emit([_plan_row(task) for task in tasks], _PLAN, style, empty="the plan has no tasks")
+    rows, shared = [_plan_row(task) for task in tasks], ("device", "target")
+    emit(rows, _PLAN, style, empty="the plan has no tasks", details=("note",), shared=shared)
     todo = [task for task in tasks if task.mode != "skip"]
     known_s = [task.estimate_s for task in todo if task.estimate_s is not None]
     parts = [f"{len(todo)} tasks"]

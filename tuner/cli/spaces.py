@@ -91,7 +91,7 @@ def show(
         _validate(found, chosen, device)
     elif workload is None:
         rows = [_workload_row(found, item, device) for item in chosen]
-        emit(rows, _WORKLOADS, style)
+        emit(rows, _WORKLOADS, style, details=("default",))
         note(f"on {_name_device(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)

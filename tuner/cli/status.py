@@ -13,9 +13,10 @@ from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
 from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
-from tuner.cli.console import Format, FormatOption, console, emit, table
+from tuner.cli.console import Format, FormatOption, cell, console, emit
+from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
-from tuner.cli.winners import make_ratios, over
+from tuner.cli.winners import STYLES, compare_texts, make_ratios
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -35,6 +36,21 @@ _TASKS = (
     "note",
 )
 _WINNERS = ("config", "speedup", "baseline", "over_baseline")
+#: Columns for readers.
+_SHOWN = (
+    "kernel",
+    "workload",
+    "device",
+    "state",
+    "time",
+    "vs_default",
+    "vs_baseline",
+    "trials",
+    "config",
+    "note",
+)
+#: What stands below a row on a terminal.
+_BELOW = ("trials", "config", "note")
 _WATCH_EVERY_S = 2.0
 
 
@@ -60,7 +76,8 @@ def status(
         if style is Format.TABLE:
             print(inert(headline(info)))
         rows = [_format_row(row, style) for row in task_rows(store, info.run_id)]
-        emit(rows, (*_TASKS, *_WINNERS), style, stack=True)
+        columns = _SHOWN if style in (Format.TABLE, Format.MD) else (*_TASKS, *_WINNERS)
+        emit(rows, columns, style, details=_BELOW, shared=("device",), styles=STYLES)
 
 
 def headline(info: RunInfo) -> str:
@@ -102,11 +119,20 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
 
 
 def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
-    """The row in that format: ratios and configs as texts in a table, as numbers elsewhere."""
-    if style is Format.TABLE:
-        more = {name: over(row.get(name)) for name in ("speedup", "over_baseline")}
-        return {**row, **more}
-    return {**row, "config": config_cell(row["config"], style)}
+    """The row in that format: ratios and configs as texts for readers, else as numbers."""
+    if style not in (Format.TABLE, Format.MD):
+        return {**row, "config": config_cell(row["config"], style)}
+    config = cell(row["config"]) if row["config"] is not None else None
+    kept = f"{config} (the default)" if row["ships"] == "default" else config
+    trials, failed = f"{row['trials']}", row["failed"]
+    return {
+        **row,
+        "state": row["verdict"] or row["stage"],
+        "time": None if row["best_us"] is None else f"{cell(row['best_us'])} us",
+        "trials": f"{trials}, {failed} failed" if failed else trials,
+        "config": kept,
+        **compare_texts(row),
+    }
 
 
 def _run_row(info: RunInfo) -> dict[str, object]:
@@ -126,10 +152,13 @@ def _watch(store: Store, info: RunInfo) -> RunInfo:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
+    screen = console(stderr=True)
+    with Live(console=screen, auto_refresh=False, transient=True) as live:
         for current in _until_ended(store, info):
-            rows = task_rows(store, current.run_id)
-            live.update(Group(Text(inert(headline(current))), table(rows, _TASKS)), refresh=True)
+            rows = [_format_row(each, Format.TABLE) for each in task_rows(store, current.run_id)]
+            tasks = TextTable(rows, _SHOWN, cell, _BELOW, ("device",), STYLES)
+            lines = tasks.make_lines(screen, screen.width) if rows else []
+            live.update(Group(Text(inert(headline(current))), *lines), refresh=True)
             info = current
     return info
 

@@ -190,7 +190,7 @@ def _emit(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned], style: F
     tuned = {item.path for item in written if item.tuned}
     rows = [_row(item, item.path in tuned and item.lost, style) for item in outcomes]
     if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, stack=True)
+        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, details=("note",))
     else:
         emit(rows, _EVERYTHING, style)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from results_db.stored_records import BaselineRecord, TaskInfo
 
 #: Columns for readers: times and ratios are texts with interval and name.
-_SHOWN = ("kernel", "workload", "device", "config", "time", "verdict", "speedup", "over_baseline")
+_SHOWN = ("kernel", "workload", "device", "time", "vs_default", "vs_baseline", "verdict", "config")
 #: Columns for programs: one number or text each.
 _FIELDS = (
     "kernel",
@@ -85,11 +85,36 @@ def emit_winners(
 ) -> None:
     """List winners; `more` are columns that the caller has added to the rows."""
     if style in (Format.TABLE, Format.MD):
-        filled = filled_columns(more, rows)
-        emit([_format_row(row) for row in rows], (*_SHOWN, *filled), style, stack=True)
+        shown = [_format_row(row) for row in rows]
+        filled = list(filled_columns(more, shown))
+        details = ("config", *filled)
+        emit(shown, (*_SHOWN, *filled), style, details=details, shared=("device",), styles=STYLES)
     else:
         plain = [{**row, "config": config_cell(row["config"], style)} for row in rows]
         emit(plain, (*_FIELDS, *more), style)
+
+
+def compare_texts(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """The two comparisons of a row as texts: with the default config and the fastest baseline."""
+    return {
+        "vs_default": over(row.get("speedup")),
+        "vs_baseline": over(row.get("over_baseline"), row.get("baseline")),
+    }
+
+
+def choose_style(row: Mapping[str, Any]) -> str:
+    """The colour of a verdict: by the fastest baseline, and where there is none by the default."""
+    name = "speedup" if row.get("over_baseline") is None else "over_baseline"
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if isinstance(low, float) and low > 1:
+        return "green"
+    return "red" if isinstance(high, float) and high < 1 else ""
+
+
+#: The styles of columns of winners, by column.
+STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = dict.fromkeys(
+    ("verdict", "state", "vs_baseline"), choose_style
+)
 
 
 def over(ratio: object, name: object = None) -> str | None:
@@ -114,8 +139,9 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
         **row,
         "config": f"{config} (the default)" if row["ships"] == "default" else config,
         "time": time,
-        "speedup": over(row["speedup"]),
-        "over_baseline": over(row["over_baseline"], row["baseline"]),
+        # That a result is current needs no word.
+        "state": None if row.get("state") == "current" else row.get("state"),
+        **compare_texts(row),
     }
 
 

@@ -58,7 +58,8 @@ def list_workers(config: ConfigOption = None, style: FormatOption = Format.TABLE
         {**_row(host, device), **_calibration_row(known.get(device.fingerprint))}
         for host, device in _devices(settings.pool)
     ]
-    emit(rows, _COLUMNS, style, empty="no device was found")
+    details = ("host", "fingerprint", "uuid")
+    emit(rows, _COLUMNS, style, empty="no device was found", details=details)
 
 
 def calibrations(settings: Settings) -> dict[str, Calibration]:
