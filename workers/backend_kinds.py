@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Value
 from workers.backend_spec import BackendSpec, Peak
@@ -71,7 +72,7 @@ def spec_of_target(target: str) -> BackendSpec:
     kind = target.partition(":")[0]
     if kind not in names():
         raise TunerError(
-            f"unknown target {target!r}",
+            f"unknown target {target!r}{did_you_mean(kind, target_kinds())}",
             f"targets are {', '.join(target_kinds())}, or a code target such as cuda:90",
         )
     return spec(kind)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device
 from workers import backend_kinds
 
@@ -38,7 +39,7 @@ def offline(target: str, kind: str | None = None) -> Device:
     if own not in backend_kinds.names() or not backend_kinds.spec(own).usual_target:
         kinds = [one.kind for one in backend_kinds.specs() if one.usual_target]
         raise TunerError(
-            f"unknown target {target!r}",
+            f"unknown target {target!r}{did_you_mean(own, kinds)}",
             f"targets for absent devices are those of {', '.join(kinds)}, such as "
             + " and ".join(backend_kinds.spec(one).usual_target for one in kinds),
         )

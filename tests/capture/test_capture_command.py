@@ -164,7 +164,7 @@ def unusable(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "there is no campaign"),
+        ([], "there are no campaigns in"),
         (["quickstart", "--calls", "calls.json"], "a campaign and --calls are given"),
         (["quickstart", "--widen"], "--target and --widen belong to --calls"),
         (["--calls", "none.json"], "none.json: No such file"),

@@ -25,7 +25,7 @@ def refused(result, *words: str, code: int = 2) -> None:
     ("arguments", "words"),
     [
         (["rn"], ["No such command 'rn'", "Did you mean 'run'"]),
-        (["run"], ["there is no campaign"]),
+        (["run"], ["there are no campaigns in"]),
         (["run", "c", "--trails", "5"], ["No such option: --trails", "--trials"]),
         (["run", "c", "--trials", "many"], ["'--trials'", "valid integer"]),
         (["run", "c", "--trials", "0"], ["'--trials'", "greater than or equal to 1"]),
@@ -36,6 +36,14 @@ def refused(result, *words: str, code: int = 2) -> None:
 )
 def test_usage(tuner, arguments, words):
     refused(tuner(*arguments), *words)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bench", "softmax", "--target", "GPU"], ["verify", "softmax", "--target", "gpu:90"]],
+)
+def test_a_word_for_a_target_that_is_none_says_which_is_meant(tuner, arguments):
+    refused(tuner(*arguments), "did you mean 'cuda'")
 
 
 @pytest.mark.parametrize("wall", ["soon", "-5s", "0", "inf", "nan", ""])

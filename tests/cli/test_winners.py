@@ -68,6 +68,16 @@ def test_data_of_a_run_is_alone_on_stdout(tuner, campaign):
     assert json.loads(line["config"]) == row["config"]
 
 
+def test_the_only_campaign_needs_no_name(tuner, folder, campaign):
+    plan = json.loads(tuner("run", "--dry-run", "--format", "json").out)
+    assert plan == json.loads(tuner("run", "c", "--dry-run", "--format", "json").out)
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text + text[text.index("  c:") :].replace("c:", "d:", 1))
+    result = tuner("run", "--dry-run")
+    assert (result.code, result.error) == (2, "run: no campaign is named")
+    assert result.hint == "name one of config.yaml: c, d"
+
+
 def test_a_quiet_run_prints_no_table(tuner, campaign):
     result = tuner("run", "c", "--no-report", "--quiet")
     assert "1 with a winner" in result.out

@@ -221,9 +221,10 @@ def _merge(campaign: Budget, line: Budget | None) -> Budget:
 def _kind(target: str) -> str:
     kind = target.partition(":")[0]
     if kind not in backend_kinds.names() or not backend_kinds.spec(kind).timed:
-        known = ", ".join(backend_kinds.target_kinds())
+        known = backend_kinds.target_kinds()
         raise TunerError(
-            f"unknown target {target!r}", f"targets are {known}, or a code target such as cuda:90"
+            f"unknown target {target!r}{did_you_mean(kind, known)}",
+            f"targets are {', '.join(known)}, or a code target such as cuda:90",
         )
     return kind
 

@@ -38,7 +38,7 @@ from tuner.cli import (
     verify,
     workers,
 )
-from tuner.cli.command_context import begin_command
+from tuner.cli.command_context import begin_command, flag
 from tuner.cli.console import fail
 from tuner.cli.leaving import leave
 from tuner.cli.logs import Level, command_log
@@ -88,9 +88,9 @@ def _version(requested: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, flag("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, flag("--debug", help="Show the traceback of an error.")] = False,
     log_level: Annotated[
         Level | None,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import flag
 
 #: Its `sitecustomize` runs at the start of every Python process of the program.
 _SITE = Path(__file__).parents[1] / "site"
@@ -40,7 +41,7 @@ def apply(
         ),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="At its end, each process lists kernels and launches.")
+        bool, flag("--report", help="At its end, each process lists kernels and launches.")
     ] = False,
 ) -> None:
     """Run a program whose libraries launch their kernels from tables.

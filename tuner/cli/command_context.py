@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from results_db.stored_records import RunInfo
     from search_spaces.kernel import Kernel
     from tuner.settings.sections import Settings
+
+
+def flag(*names: str, **options: Any) -> Any:
+    """An option without a value, as `typer.Option`; help shows no type beside it."""
+    return typer.Option(*names, metavar="", **options)
+
 
 ConfigOption = Annotated[
     Path | None,

@@ -18,7 +18,7 @@ import typer
 
 from search_spaces import triton_versions
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import ConfigOption, settings_of
+from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.doctor_library import LibraryOptions, examine_library
 from tuner.cli.doctor_tables import examine_tables
@@ -78,7 +78,7 @@ def doctor(
     ] = None,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Tune the missing tables and write the folder it reads."),
+        flag("--fix", help="Tune the missing tables and write the folder it reads."),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The folder that --fix writes to.")

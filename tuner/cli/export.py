@@ -14,6 +14,7 @@ from tuner.cli.command_context import (
     ConfigOption,
     RunArgument,
     configured_kernels,
+    flag,
     pick_run,
     settings_of,
     store_of,
@@ -42,7 +43,7 @@ def export(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--check",
             help="Write nothing; exit with 1 if the tables in the folder are malformed or stale, "
             "or, where RUN is given, differ from its results.",
@@ -50,7 +51,7 @@ def export(
     ] = False,
     never_worse: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--never-worse",
             help="For vllm and sglang: measure between the rows on this machine, and add rows "
             "where the nearest one is slower than what the library launches today.",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.records import Status, config_key
-from tuner.cli.command_context import LARGEST, ConfigOption, settings_of, store_of
+from tuner.cli.command_context import LARGEST, ConfigOption, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
 
 _TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
@@ -34,7 +34,7 @@ def forget(
     ] = "",
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="List the trials that would be deleted, and delete none."),
+        flag("--dry-run", help="List the trials that would be deleted, and delete none."),
     ] = False,
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,

@@ -10,6 +10,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
+from tuner.cli.command_context import flag
 from tuner.cli.console import note
 
 #: File names and their templates.
@@ -18,7 +19,7 @@ FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}
 
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder to write to.", metavar="DIR")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Annotated[bool, flag("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Write a commented config.yaml and a working example kernel."""
     targets = {folder / name: template for name, template in FILES.items()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.command_context import flag
 from tuner.cli.console import Format, FormatOption, emit, note
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def replay(
         Path, typer.Argument(metavar="FILE", help="A file that `tuner run --events` has written.")
     ],
     validate: Annotated[
-        bool, typer.Option("--validate", help="Check the engine's state after every event.")
+        bool, flag("--validate", help="Check the engine's state after every event.")
     ] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:

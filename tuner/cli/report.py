@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from search_spaces.inert_text import inert
-from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    RunArgument,
+    flag,
+    pick_run,
+    settings_of,
+    store_of,
+)
 from tuner.cli.console import note
 
 
@@ -17,7 +24,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The HTML file to write.")
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    show: Annotated[bool, flag("--open", help="Open it in the browser.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Write the HTML report of a run."""

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -20,6 +21,7 @@ from tuner.cli.command_context import (
     ConfigOption,
     WorkloadsOption,
     command_started_s,
+    flag,
     settings_of,
     store_of,
     warn_of_job_folders,
@@ -50,12 +52,17 @@ _PLAN = (
     "note",
 )
 
+#: Campaigns that an error lists.
+_LISTED = 8
+
 
 def run(
     context: typer.Context,
     campaign: Annotated[
         str | None,
-        typer.Argument(help="The campaign's name in config.yaml.", show_default=False),
+        typer.Argument(
+            help="The campaign's name in config.yaml; the only one by default.", show_default=False
+        ),
     ] = None,
     config: ConfigOption = None,
     calls: Annotated[
@@ -67,7 +74,7 @@ def run(
     ] = None,
     widen: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--widen",
             help="With --calls: also try compiler options and sizes near the library's own.",
         ),
@@ -94,15 +101,15 @@ def run(
         int | None, typer.Option(min=0, max=LARGEST, help="Seed of the strategy.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what the database has results for.")
+        bool, flag("--fresh", help="Measure again what the database has results for.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and stop; needs no GPU and no Ray.")
+        bool, flag("--dry-run", help="Print the plan and stop; needs no GPU and no Ray.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no progress and no table of winners.")
+        bool, flag("--quiet", "-q", help="Show no progress and no table of winners.")
     ] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
+    no_report: Annotated[bool, flag("--no-report", help="Write no HTML report.")] = False,
     events: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Keep the run's events in FILE, for `tuner replay`."),
@@ -125,9 +132,10 @@ def run(
             settings, calls, kernels=kernel or (), target=target, widen=widen
         )
         kernel = None
-    assert campaign is not None
     if not settings.campaigns:
         raise TunerError(f"there are no campaigns in {base}", "write config.yaml with `tuner init`")
+    if campaign is None:
+        campaign = _pick_campaign(settings)
     if not dry_run:
         from tuner.campaign.early_start import load_workers
 
@@ -179,15 +187,25 @@ def _leave(outcome: RunOutcome) -> None:
 def _check_campaign(
     campaign: str | None, calls: Path | None, target: str | None, *, widen: bool
 ) -> None:
-    if (campaign is None) == (calls is None):
+    if campaign is not None and calls is not None:
         raise TunerError(
-            "run: there is no campaign" if calls is None else "a campaign and --calls are given",
+            "a campaign and --calls are given",
             "name a campaign of config.yaml, or a file of captured calls with --calls",
         )
     if calls is None and (target is not None or widen):
         raise TunerError(
             "--target and --widen belong to --calls", "set the campaign's targets in config.yaml"
         )
+
+
+def _pick_campaign(settings: Settings) -> str:
+    """The only campaign. Raises TunerError where there are several."""
+    if len(settings.campaigns) > 1:
+        known = ", ".join(islice(settings.campaigns, _LISTED))
+        more = ", ..." if len(settings.campaigns) > _LISTED else ""
+        raise TunerError("run: no campaign is named", f"name one of config.yaml: {known}{more}")
+    (only,) = settings.campaigns
+    return only
 
 
 def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool) -> RunOutcome:

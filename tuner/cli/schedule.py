@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.stored_records import FireState
-from tuner.cli.command_context import ConfigOption, settings_of, store_of, warn_of_job_folders
+from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.run import interruptible
 from tuner.cli.streams import final_output
@@ -76,7 +76,7 @@ def next_ones(
 @app.command()
 def tick(
     config: ConfigOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", help="Show no progress.")] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Start due campaigns that no host has started; exits with 1 if a run failed.
@@ -98,7 +98,7 @@ def tick(
 @app.command()
 def serve(
     config: ConfigOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which drain the run in progress."""
     from tuner.schedule.ticker import serve as serve_until

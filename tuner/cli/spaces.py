@@ -11,7 +11,7 @@ from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
-from tuner.cli.command_context import ConfigOption, settings_of
+from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ TargetOption = Annotated[
 def list_spaces(
     sizes: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--sizes",
             help="Load the kernels, and count their workloads and the configs of their spaces.",
         ),
@@ -78,7 +78,7 @@ def show(
     ] = None,
     target: TargetOption = None,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Check every workload; exit with 1 on a finding.")
+        bool, flag("--validate", help="Check every workload; exit with 1 on a finding.")
     ] = False,
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,

@@ -6,13 +6,18 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
-from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    RunArgument,
+    flag,
+    pick_run,
+    settings_of,
+    store_of,
+)
 from tuner.cli.console import Format, FormatOption, cell, console, emit
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
@@ -57,10 +62,8 @@ _WATCH_EVERY_S = 2.0
 def status(
     run: RunArgument = None,
     config: ConfigOption = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="List all runs instead of one run's tasks.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the run ends.")] = False,
+    every: Annotated[bool, flag("--all", help="List all runs instead of one run's tasks.")] = False,
+    watch: Annotated[bool, flag("--watch", help="Repeat until the run ends.")] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Show the state of a run, task by task."""

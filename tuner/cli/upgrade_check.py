@@ -12,7 +12,7 @@ import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import ConfigOption, configured_kernels, settings_of
+from tuner.cli.command_context import ConfigOption, configured_kernels, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
@@ -63,7 +63,7 @@ def upgrade_check(
     ],
     retune: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--retune",
             help="Tune the entries again that lost their winner, and write the tables for the "
             "present toolchain.",
@@ -84,11 +84,11 @@ def upgrade_check(
     ] = 3,
     any_device: Annotated[
         bool,
-        typer.Option("--any-device", help="Also check tables of other cards, on the card here."),
+        flag("--any-device", help="Also check tables of other cards, on the card here."),
     ] = False,
     build_only: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--build-only",
             help="Build and measure nothing; the device may be absent. Lists what has changed.",
         ),

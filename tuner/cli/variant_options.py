@@ -13,6 +13,7 @@ import typer
 
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
+from tuner.cli.command_context import flag
 from tuner.cli.console import Format, console, note
 from tuner.cli.progress import LINE_EVERY_S
 
@@ -57,7 +58,7 @@ TargetOption = Annotated[
         "--target", "--device", help="cuda, hip, cpu or cuda:90; by default the best device here."
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+QuietOption = Annotated[bool, flag("--quiet", "-q", help="Show no progress.")]
 
 
 def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:

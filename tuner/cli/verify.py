@@ -10,7 +10,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.cli.command_context import LARGEST, settings_of
+from tuner.cli.command_context import LARGEST, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import (
     QuietOption,
@@ -52,7 +52,7 @@ def verify(
     ] = None,
     config: VariantOption = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All configs of the space; without KERNEL, all kernels.")
+        bool, flag("--all", help="All configs of the space; without KERNEL, all kernels.")
     ] = False,
     sample: Annotated[
         int | None, typer.Option(min=1, max=LARGEST, help="Number of configs, drawn at random.")
