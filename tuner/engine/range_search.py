@@ -2,9 +2,10 @@
 
 Notation: a < m < b are sizes of the range, t(s) the least confirmed time at s.
 
-The ends and the middle of a range are searched. Then intervals are bisected. At the middle m of an
-interval (a, b) the fastest configs of a and b are measured, with no search. A search at m follows
-only where it may pay: time grows with the size, and at most in proportion to it, so that
+The middle of a range is searched, then its ends from there. Then intervals are bisected. At the
+middle m of an interval (a, b) the fastest configs of a and b are measured, with no search. A search
+at m follows only where it may pay: time grows with the size, and at most in proportion to it, so
+that
 
     t(m) >= max(t(a), t(b) m / b),
 
@@ -27,7 +28,7 @@ from typing import TypeAlias
 from results_db.range_outcomes import SizeOutcome, outcome_at
 from results_db.stored_records import LEFT_OUT, Source, Stage, TaskInfo
 from search_spaces.records import Config, Value, Workload, config_key
-from search_spaces.size_range import Range, RangePlace
+from search_spaces.size_range import Range, RangePlace, find_middle
 from tuner.engine.search import Search
 from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
@@ -135,13 +136,12 @@ class RangeSearches:
         if place is None:
             return Opening()
         group, size = self._ranges[task.spec.task_id], task.spec.workload.size(place.dim)
-        if place.held_out or place.between is not None:
-            group.update()
+        group.update()
         if place.held_out:
             over = all(each in group.known for each in group.tasks)
             return Opening(list(_list_winners(group, size))) if over else None
         if place.between is None:
-            return Opening()
+            return _plan_end(group, task)
         if not all(each in group.known for each in place.between):
             return None
         lower, upper = (group.known[each] for each in place.between)
@@ -151,11 +151,27 @@ class RangeSearches:
         if not _worth_a_look(lower, upper, place.gain):
             return f"{LEFT_OUT}: the configs of {both} serve it"
         bound_us = _find_bound_us(lower, upper, size)
-        found = _list_starts(group, lower, upper, size)
         return Opening(
-            [one for one in found if task.spec.space.why_invalid(one) is None][:_IN_ALL],
+            _keep_valid(task, _list_starts(group, lower, upper, size)),
             lambda best_us: best_us > bound_us * (1 + _find_least_gain(place, group)),
         )
+
+
+def _plan_end(group: _OneRange, task: Task) -> Opening | None:
+    """How the search of an end or of the middle begins: the middle first, the ends from there."""
+    assert task.spec.place is not None
+    sizes = task.spec.place.sizes
+    first = find_middle(sizes, sizes.low, sizes.high) or sizes.high
+    if task.spec.workload.size(task.spec.place.dim) == first:
+        return Opening()
+    if first not in group.known:
+        return None
+    outcome = group.known[first]
+    return Opening([] if outcome is None else _keep_valid(task, group.list_fastest(outcome)))
+
+
+def _keep_valid(task: Task, configs: Iterable[Config]) -> list[Config]:
+    return [one for one in configs if task.spec.space.why_invalid(one) is None][:_IN_ALL]
 
 
 def _key_of(spec: TaskSpec, place: RangePlace) -> _Key:
