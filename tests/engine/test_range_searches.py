@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import World, spec, toy_fault, toy_space
 
@@ -34,7 +34,7 @@ def best_us(size: int) -> float:
 
 
 def search(
-    time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, **world
+    time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, only=None, **world
 ) -> World:
     sizes = sizes or Range(16, 4096)
     specs = [
@@ -46,6 +46,7 @@ def search(
         for number, (size, between) in enumerate(
             [*list_places(sizes).items(), *((size, None) for size in held_out)], 1
         )
+        if only is None or size in only
     ]
     found = World(Engine(specs, builders=4), seed=seed, time_us=time_us, **world)
     found.run()
@@ -157,6 +158,17 @@ def test_sizes_that_are_left_out_are_no_searches():
     limited = search(one_then_many_us, Range(1, 4096), searches=len(searched_sizes(world)) * 2)
     assert left_out
     assert searched_sizes(limited) == searched_sizes(world)
+
+
+@given(st.sets(st.sampled_from(sorted(list_places(Range(16, 4096)))), min_size=1, max_size=6))
+@settings(max_examples=12, deadline=None)
+def test_any_part_of_a_range_ends(only):
+    """A filter of the command line may leave out the sizes that others wait for."""
+    world = search(only=only, trials=6)
+    assert world.finish is not None
+    done = {task.spec.workload["n"] for task in world.engine.tasks if task.outcome}
+    left_out = sum("left out" in note for note in world.notes.values())
+    assert len(done) + left_out == len(only)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -100,6 +100,10 @@ class _OneRange:
                 )
                 self.fastest[size] = _list_fastest(task.search)
 
+    def has(self, size: int) -> bool:
+        """Whether a size is part of the run; filters may leave it out."""
+        return size in self.tasks or size in self.known
+
     def list_fastest(self, outcome: SizeOutcome) -> list[Config]:
         """The fastest configs of a size: those of its race, then others by their screening."""
         raced = outcome.configs
@@ -143,7 +147,7 @@ class RangeSearches:
         if place.between is None:
             return _plan_end(group, task)
         if not all(each in group.known for each in place.between):
-            return None
+            return None if all(map(group.has, place.between)) else Opening()
         lower, upper = (group.known[each] for each in place.between)
         both = f"{place.dim}={place.between[0]} and {place.between[1]}"
         if lower is None or upper is None:
@@ -165,7 +169,7 @@ def _plan_end(group: _OneRange, task: Task) -> Opening | None:
     if task.spec.workload.size(task.spec.place.dim) == first:
         return Opening()
     if first not in group.known:
-        return None
+        return None if group.has(first) else Opening()
     outcome = group.known[first]
     return Opening([] if outcome is None else _keep_valid(task, group.list_fastest(outcome)))
 
