@@ -233,14 +233,15 @@ def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
 
 def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     monkeypatch.setattr(tracing, "_SPANS_PER_STEP", 100)
-    path, ms = tmp_path / "trace.json", 1_000_000
+    monkeypatch.setattr(tracing, "_FIRST_LIMIT_NS", 1000)
+    path = tmp_path / "trace.json"
     with record(path, "test"):
         start = time.monotonic_ns()
-        for at in range(1000):
-            tracing.record("short", "build", start + at, start + at + ms - 1)
-        tracing.record("long", "build", start, start + ms)
+        for _ in range(1000):
+            tracing.record("short", "build", start, start + 999)
+        tracing.record("long", "build", start, start + 1000)
         for _ in range(100):
-            tracing.record("of the next step", "build", start, start + 2 * ms - 1)
+            tracing.record("of the next step", "build", start, start + 1999)
     trace = Trace(path)
     assert len(trace.named("short")) <= 100
     assert len(trace.named("long")) == 1
