@@ -141,6 +141,18 @@ def test_sizes_held_out_come_last_and_change_nothing():
     assert {*sizes_of(world)} - set(held_out) == {*sizes_of(without)}
 
 
+def test_the_ends_begin_after_the_middle_with_its_fastest_configs():
+    world = search()
+    searches = {task.spec.workload["n"]: task.search for task in world.engine.tasks}
+    numbers = {task.spec.workload["n"]: task.spec.task_id for task in world.engine.tasks}
+    order = [number for number, _ in world.records]
+    last = max(place for place, number in enumerate(order) if number == numbers[256])
+    for end in (16, 4096):
+        assert last < order.index(numbers[end])
+        warm = [trial for trial in searches[end].trials.values() if trial.strategy == "warm"]
+        assert searches[256].incumbent.config in [trial.config for trial in warm]
+
+
 def test_no_more_sizes_are_searched_than_asked_for():
     world = search(searches=4)
     assert len(searched_sizes(world)) <= 4
