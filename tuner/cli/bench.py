@@ -16,6 +16,7 @@ from search_spaces.log_ratio import split_ratio
 from search_spaces.records import Status, canonical_json
 from tuner.cli.command_context import settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.text_table import filled_columns
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
     KernelArgument,
@@ -25,7 +26,6 @@ from tuner.cli.variant_options import (
     VariantOption,
     WorkloadOption,
     config_cell,
-    filled_columns,
     note_origins,
     step_progress,
 )

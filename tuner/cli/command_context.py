@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def flag(*names: str, **options: Any) -> Any:
-    """An option without a value, as `typer.Option`; help shows no type beside it."""
+    """A `typer.Option` that takes no value. Its line in the help has no type."""
     return typer.Option(*names, metavar="", **options)
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
 from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
-from tuner.cli.console import Format, FormatOption, cell, emit, note
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tuner.cli.console import Format, FormatOption, emit, format_us, note
 
 _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
@@ -23,11 +20,17 @@ _SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
 _FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
 _COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 _STYLES = {"verdict": lambda row: _COLOURS.get(row["verdict"], "")}
-_FAIL_ON = re.compile(r"(slower|undecided)(?::(\d+(?:\.\d+)?)%)?$|never$")
+_FAIL_ON = re.compile(r"(slower|undecided)(:\d+(\.\d+)?%)?|never")
+#: The verdicts that fail, by the word of `--fail-on`.
+_FAILING: Mapping[str, tuple[Verdict, ...]] = {
+    "never": (),
+    "slower": (Verdict.SLOWER,),
+    "undecided": (Verdict.SLOWER, Verdict.UNDECIDED),
+}
 
 
 def _check_fail_on(text: str) -> str:
-    if _FAIL_ON.match(text) is None:
+    if _FAIL_ON.fullmatch(text) is None:
         raise typer.BadParameter(f"{text!r}: write slower, slower:3%, undecided or never")
     return text
 
@@ -81,13 +84,8 @@ def _count(found: Sequence[TaskComparison]) -> str:
 
 def _make_check(fail_on: str) -> Callable[[TaskComparison], bool]:
     """Whether a comparison fails by that option."""
-    match = _FAIL_ON.match(fail_on)
-    assert match is not None
-    word, share = match.groups()
-    verdicts = {None: (), "slower": (Verdict.SLOWER,)}.get(
-        word, (Verdict.SLOWER, Verdict.UNDECIDED)
-    )
-    least = math.log1p(float(share or 0) / 100)
+    word, _, share = fail_on.partition(":")
+    verdicts, least = _FAILING[word], math.log1p(float(share.rstrip("%") or 0) / 100)
 
     def fails(each: TaskComparison) -> bool:
         if each.verdict is Verdict.SLOWER and each.log_ratio and each.log_ratio.value < least:
@@ -117,12 +115,8 @@ def _format_row(each: TaskComparison, row: dict[str, object]) -> dict[str, objec
     ends = ratio.interval if ratio else None
     return {
         **row,
-        "a": _format_us(row["a_us"]),
-        "b": _format_us(row["b_us"]),
+        "a": format_us(row["a_us"]),
+        "b": format_us(row["b_us"]),
         "change": f"{change:+.1%}" if isinstance(change, float) else None,
         "ratio": f"{ratio.ratio:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]" if ratio and ends else None,
     }
-
-
-def _format_us(time_us: object) -> str | None:
-    return None if time_us is None else f"{cell(time_us)} us"

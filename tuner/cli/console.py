@@ -110,6 +110,11 @@ def cell(value: object) -> str:
     return inert(value)
 
 
+def format_us(time_us: object) -> str | None:
+    """A time in microseconds as a table shows it; None without one."""
+    return None if time_us is None else f"{cell(time_us)} us"
+
+
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()

@@ -16,7 +16,7 @@ from tuner.cli.command_context import configured_kernels, settings_of
 from tuner.cli.console import Format, emit, note
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
-from tuner.cli.variant_options import filled_columns
+from tuner.cli.text_table import filled_columns
 
 if TYPE_CHECKING:
     from tuner.integrations import Adapter, ExaminedLaunch

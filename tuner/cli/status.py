@@ -18,10 +18,10 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import Format, FormatOption, cell, console, emit
+from tuner.cli.console import Format, FormatOption, cell, console, emit, format_us
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
-from tuner.cli.winners import STYLES, compare_texts, make_ratios
+from tuner.cli.winners import STYLES, format_winner, make_ratios
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -125,16 +125,13 @@ def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
     """The row in that format: ratios and configs as texts for readers, else as numbers."""
     if style not in (Format.TABLE, Format.MD):
         return {**row, "config": config_cell(row["config"], style)}
-    config = cell(row["config"]) if row["config"] is not None else None
-    kept = f"{config} (the default)" if row["ships"] == "default" else config
     trials, failed = f"{row['trials']}", row["failed"]
     return {
         **row,
         "state": row["verdict"] or row["stage"],
-        "time": None if row["best_us"] is None else f"{cell(row['best_us'])} us",
+        "time": format_us(row["best_us"]),
         "trials": f"{trials}, {failed} failed" if failed else trials,
-        "config": kept,
-        **compare_texts(row),
+        **format_winner(row),
     }
 
 

@@ -49,7 +49,7 @@ class TextTable:
         below = [name for name in self.details if name in self.columns]
         main = [name for name in self.columns if name not in above and name not in below]
         if width is not None:
-            main = [name for name in main if self._is_filled(name)] or main[:1]
+            main = list(filled_columns(main, self.rows)) or main[:1]
         cells = [[self._make_cell(row, name) for name in main] for row in self.rows]
         heads = [_make_text(_label(name), _HEAD) for name in main]
         widths = _choose_widths([heads, *cells], width)
@@ -97,11 +97,13 @@ class TextTable:
         style = self.styles.get(name)
         return _make_text(self.cell(row.get(name)), style(row) if style else "")
 
-    def _is_filled(self, name: str) -> bool:
-        return any(row.get(name) not in (None, "") for row in self.rows)
-
     def _is_number(self, name: str) -> bool:
         return all(isinstance(row.get(name), int | float | None) for row in self.rows)
+
+
+def filled_columns(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    """The columns with a value in some row; empty ones would waste the width of the screen."""
+    return (name for name in columns if any(row.get(name) not in (None, "") for row in rows))
 
 
 def _make_text(text: str, style: str = "") -> Text:

@@ -16,7 +16,8 @@ from tuner.cli.command_context import ConfigOption, configured_kernels, flag, se
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
-from tuner.cli.variant_options import QuietOption, config_cell, filled_columns, step_progress
+from tuner.cli.text_table import filled_columns
+from tuner.cli.variant_options import QuietOption, config_cell, step_progress
 
 if TYPE_CHECKING:
     from tuner.settings.sections import Settings

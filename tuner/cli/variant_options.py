@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,11 +95,6 @@ def _lines(write: Callable[[object], None]) -> ProgressCallback:
 
 def _progress(what: str, done: int, total: int) -> str:
     return inert(f"{what} {done}/{total}" if total else what)
-
-
-def filled_columns(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """The columns with a value in some row; empty ones would waste the width of the screen."""
-    return (name for name in columns if any(row[name] not in (None, "") for row in rows))
 
 
 def config_cell(config: Config | None, style: Format) -> object:

@@ -12,6 +12,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner.cli.command_context import LARGEST, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import (
     QuietOption,
     SettingsOption,
@@ -19,7 +20,6 @@ from tuner.cli.variant_options import (
     VariantOption,
     WorkloadOption,
     config_cell,
-    filled_columns,
     note_origins,
     step_progress,
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from search_spaces.log_ratio import LogRatio, split_ratio
-from tuner.cli.console import Format, cell, emit
-from tuner.cli.variant_options import config_cell, filled_columns
+from tuner.cli.console import Format, cell, emit, format_us
+from tuner.cli.text_table import filled_columns
+from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
     from results_db.stored_records import BaselineRecord, TaskInfo
@@ -94,9 +95,11 @@ def emit_winners(
         emit(plain, (*_FIELDS, *more), style)
 
 
-def compare_texts(row: Mapping[str, Any]) -> dict[str, str | None]:
-    """The two comparisons of a row as texts: with the default config and the fastest baseline."""
+def format_winner(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """The config that ships and its comparisons with default and fastest baseline, as texts."""
+    config = None if row["config"] is None else cell(row["config"])
     return {
+        "config": f"{config} (the default)" if row["ships"] == "default" else config,
         "vs_default": over(row.get("speedup")),
         "vs_baseline": over(row.get("over_baseline"), row.get("baseline")),
     }
@@ -131,17 +134,15 @@ def over(ratio: object, name: object = None) -> str | None:
 
 
 def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
-    config = cell(row["config"])
-    time = f"{cell(row['median_us'])} us"
+    time = f"{format_us(row['median_us'])}"
     if row["low_us"] is not None:
         time += f" [{cell(row['low_us'])}, {cell(row['high_us'])}]"
     return {
         **row,
-        "config": f"{config} (the default)" if row["ships"] == "default" else config,
         "time": time,
         # That a result is current needs no word.
         "state": None if row.get("state") == "current" else row.get("state"),
-        **compare_texts(row),
+        **format_winner(row),
     }
 
 

@@ -84,11 +84,11 @@ class Opening:
 class _OneRange:
     """The sizes of one range on one device."""
 
+    #: The size that is searched before all others.
+    first: int
     tasks: dict[int, Task] = field(default_factory=dict)
     #: Sizes that are over, with what is known there; None where they were left out.
     known: dict[int, SizeOutcome | None] = field(default_factory=dict)
-    #: The configs that were fastest there, fastest first.
-    fastest: dict[int, list[Config]] = field(default_factory=dict)
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -98,7 +98,6 @@ class _OneRange:
                 self.known[size] = (
                     None if chosen is None else outcome_at(size, chosen.selection, chosen.finals)
                 )
-                self.fastest[size] = _list_fastest(task.search)
 
     def has(self, size: int) -> bool:
         """Whether a size is part of the run; filters may leave it out."""
@@ -106,8 +105,9 @@ class _OneRange:
 
     def list_fastest(self, outcome: SizeOutcome) -> list[Config]:
         """The fastest configs of a size: those of its race, then others by their screening."""
-        raced = outcome.configs
-        others = [c for c in self.fastest.get(outcome.size, ()) if config_key(c) not in raced]
+        raced, task = outcome.configs, self.tasks.get(outcome.size)
+        screened = [] if task is None else _list_fastest(task.search)
+        others = [config for config in screened if config_key(config) not in raced]
         return [*raced.values(), *others][:_OF_EACH]
 
     def count_searches(self) -> int:
@@ -125,7 +125,10 @@ class RangeSearches:
         self._ranges: dict[int, _OneRange] = {}
         for task in tasks:
             if (place := task.spec.place) is not None:
-                group = by_key.setdefault(_key_of(task.spec, place), _OneRange())
+                key = _key_of(task.spec, place)
+                if key not in by_key:
+                    by_key[key] = _OneRange(_find_first(place.sizes))
+                group = by_key[key]
                 self._ranges[task.spec.task_id] = group
                 if not place.held_out:
                     group.tasks[task.spec.workload.size(place.dim)] = task
@@ -163,15 +166,16 @@ class RangeSearches:
 
 def _plan_end(group: _OneRange, task: Task) -> Opening | None:
     """How the search of an end or of the middle begins: the middle first, the ends from there."""
-    assert task.spec.place is not None
-    sizes = task.spec.place.sizes
-    first = find_middle(sizes, sizes.low, sizes.high) or sizes.high
-    if task.spec.workload.size(task.spec.place.dim) == first:
+    if group.tasks.get(group.first) is task:
         return Opening()
-    if first not in group.known:
-        return None if group.has(first) else Opening()
-    outcome = group.known[first]
+    if group.first not in group.known:
+        return None if group.has(group.first) else Opening()
+    outcome = group.known[group.first]
     return Opening([] if outcome is None else _keep_valid(task, group.list_fastest(outcome)))
+
+
+def _find_first(sizes: Range) -> int:
+    return find_middle(sizes, sizes.low, sizes.high) or sizes.high
 
 
 def _keep_valid(task: Task, configs: Iterable[Config]) -> list[Config]:
