@@ -88,9 +88,11 @@ def task(connection: Connection, task_id: int) -> TaskInfo | None:
         return None if row is None else convert.task_info(row)
 
 
-def trials(connection: Connection, task_id: int) -> list[TrialRecord]:
-    """The trials of a task by number."""
+def trials(connection: Connection, task_id: int, number: int | None) -> list[TrialRecord]:
+    """The trials of a task by number, or the one with a number."""
     query = select(Trial).where(Trial.task_id == task_id).order_by(Trial.number)
+    if number is not None:
+        query = query.where(Trial.number == number)
     with Session(connection) as session:
         return [convert.trial_record(row) for row in session.scalars(query)]
 

@@ -197,9 +197,9 @@ class Store(RunStore, FireStore, TrialStore):
 
         return self._write(insert_trial)
 
-    def trials(self, task_id: int) -> list[TrialRecord]:
-        """The trials of a task by number, with their raw samples."""
-        return self._read(lambda each: query.trials(each, task_id))
+    def trials(self, task_id: int, number: int | None = None) -> list[TrialRecord]:
+        """The trials of a task by number, or the one with a number, with their raw samples."""
+        return self._read(lambda each: query.trials(each, task_id, number))
 
     def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
         """Results of any run for the same code, workload, device, toolchain and protocol.

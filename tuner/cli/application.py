@@ -32,6 +32,7 @@ from tuner.cli import (
     report,
     run,
     schedule,
+    show,
     spaces,
     status,
     upgrade_check,
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("show")(show.show)
 app.command("best")(best.best)
 app.command("report")(report.report)
 app.command("export")(export.export)

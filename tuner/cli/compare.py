@@ -12,7 +12,7 @@ import typer
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
 from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
-from tuner.cli.console import Format, FormatOption, emit, format_us, note
+from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
 
 _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
@@ -63,10 +63,9 @@ def compare(
         found = compare_runs(store.tasks(first.run_id), store.tasks(second.run_id))
     if all(each.verdict is None for each in found):
         note("the two runs have no task in common")
-    readable = style in (Format.TABLE, Format.MD)
     rows = [_make_row(each) for each in found]
     shown = [_format_row(each, row) for each, row in zip(found, rows, strict=True)]
-    if readable:
+    if style in READABLE:
         emit(shown, _SHOWN, style, details=("why",), shared=("device",), styles=_STYLES)
     else:
         emit(rows, _FIELDS, style)

@@ -32,6 +32,8 @@ class Format(StrEnum):
     MD = "md"
 
 
+#: Formats whose texts are for people.
+READABLE = (Format.TABLE, Format.MD)
 FormatOption = Annotated[
     Format, typer.Option("--format", "-f", help="How to write the listing to stdout.")
 ]
@@ -93,6 +95,44 @@ def emit(
             screen.print(line, soft_wrap=True)
     else:
         note(empty)
+
+
+def emit_record(record: Mapping[str, object], style: Format) -> None:
+    """Write one record to stdout: an object in JSON, elsewhere a row of name and value for each.
+
+    In a table, values that are lists of rows are listings below the others, and texts of several
+    lines follow as they are.
+    """
+    if style is Format.JSON:
+        print(json.dumps({name: _plain(value) for name, value in record.items()}, indent=2))
+        return
+    filled = {name: value for name, value in record.items() if value not in (None, "", {}, [])}
+    if style is not Format.TABLE:
+        rows = [{"what": name, "value": _flatten(value)} for name, value in filled.items()]
+        emit(rows, ("what", "value"), style)
+        return
+    below = [name for name, value in filled.items() if isinstance(value, list) or _is_long(value)]
+    screen = console()
+    facts = TextTable([filled], [name for name in filled if name not in below], cell)
+    for line in facts.stack_lines(screen, screen.width):
+        screen.print(line, soft_wrap=True)
+    for name in below:
+        print(f"\n{name.replace('_', ' ')}:")
+        value = filled[name]
+        if isinstance(value, list):
+            emit(value, list(value[0]), details=("config", "message", "note"), shared=("device",))
+        else:
+            print("\n".join(inert(line) for line in str(value).splitlines()))
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, str) and len(value.splitlines()) > 1
+
+
+def _flatten(value: object) -> object:
+    """A value for one cell: JSON in place of lists and mappings."""
+    plain = _plain(value)
+    return json.dumps(plain) if isinstance(plain, list | dict) else plain
 
 
 def cell(value: object) -> str:

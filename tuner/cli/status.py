@@ -18,7 +18,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import Format, FormatOption, cell, console, emit, format_us
+from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, format_us
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import STYLES, format_winner, make_ratios
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from results_db import Store
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
-_TASKS = (
+#: Columns for programs.
+FIELDS = (
+    "task",
     "kernel",
     "workload",
     "device",
@@ -39,10 +41,13 @@ _TASKS = (
     "verdict",
     "ships",
     "note",
+    "config",
+    "speedup",
+    "baseline",
+    "over_baseline",
 )
-_WINNERS = ("config", "speedup", "baseline", "over_baseline")
 #: Columns for readers.
-_SHOWN = (
+SHOWN = (
     "kernel",
     "workload",
     "device",
@@ -78,8 +83,8 @@ def status(
             info = _watch(store, info)
         if style is Format.TABLE:
             print(inert(headline(info)))
-        rows = [_format_row(row, style) for row in task_rows(store, info.run_id)]
-        columns = _SHOWN if style in (Format.TABLE, Format.MD) else (*_TASKS, *_WINNERS)
+        rows = list_tasks(store, info.run_id, style)
+        columns = SHOWN if style in READABLE else FIELDS
         emit(rows, columns, style, details=_BELOW, shared=("device",), styles=STYLES)
 
 
@@ -94,12 +99,16 @@ def headline(info: RunInfo) -> str:
     return ", ".join(parts)
 
 
-def task_rows(store: Store, run_id: int) -> list[dict[str, Any]]:
-    """The tasks of a run as the listing shows them."""
-    return [_task_row(task) for task in store.overview(run_id) if not task.left_out]
+def list_tasks(store: Store, run_id: int, style: Format) -> list[dict[str, object]]:
+    """The tasks of a run as listings in that format show them, with their references."""
+    return [
+        _format_row({"task": f"{run_id}/{task.task_id}", **_make_row(task)}, style)
+        for task in store.overview(run_id)
+        if not task.left_out
+    ]
 
 
-def _task_row(task: TaskSummary) -> dict[str, Any]:
+def _make_row(task: TaskSummary) -> dict[str, Any]:
     """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
     chosen = task.selection
     ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
@@ -123,7 +132,7 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
 
 def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
     """The row in that format: ratios and configs as texts for readers, else as numbers."""
-    if style not in (Format.TABLE, Format.MD):
+    if style not in READABLE:
         return {**row, "config": config_cell(row["config"], style)}
     trials, failed = f"{row['trials']}", row["failed"]
     return {
@@ -155,8 +164,8 @@ def _watch(store: Store, info: RunInfo) -> RunInfo:
     screen = console(stderr=True)
     with Live(console=screen, auto_refresh=False, transient=True) as live:
         for current in _until_ended(store, info):
-            rows = [_format_row(each, Format.TABLE) for each in task_rows(store, current.run_id)]
-            tasks = TextTable(rows, _SHOWN, cell, _BELOW, ("device",), STYLES)
+            rows = list_tasks(store, current.run_id, Format.TABLE)
+            tasks = TextTable(rows, SHOWN, cell, _BELOW, ("device",), STYLES)
             lines = tasks.make_lines(screen, screen.width) if rows else []
             live.update(Group(Text(inert(headline(current))), *lines), refresh=True)
             info = current

@@ -54,9 +54,10 @@ class TextTable:
         heads = [_make_text(_label(name), _HEAD) for name in main]
         widths = _choose_widths([heads, *cells], width)
         if widths is None:
-            return list(self._stack(screen, width or 0))
+            return list(self.stack_lines(screen, width or 0))
         right = [self._is_number(name) for name in main]
-        lines = [_make_text(f"{_label(name)}: {self.cell(self.rows[0][name])}") for name in above]
+        said = [_make_text(f"{_label(name)}: {self.cell(self.rows[0][name])}") for name in above]
+        lines = [line for text in said for line in _wrap(screen, text, width or text.cell_len)]
         lines += _lay_out(screen, heads, widths, right)
         for row, texts in zip(self.rows, cells, strict=True):
             lines += _lay_out(screen, texts, widths, right)
@@ -79,7 +80,7 @@ class TextTable:
         room = max(20, width - len(_INDENT)) if width else text.cell_len
         return [_join(_make_text(_INDENT), line) for line in _wrap(screen, text, room)]
 
-    def _stack(self, screen: Console, width: int) -> Iterator[Text]:
+    def stack_lines(self, screen: Console, width: int) -> Iterator[Text]:
         """One line per column that has a value, with an empty line between rows."""
         left = max(len(name) for name in self.columns) + len(_GAP)
         for number, row in enumerate(self.rows):

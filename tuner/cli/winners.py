@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from search_spaces.log_ratio import LogRatio, split_ratio
-from tuner.cli.console import Format, cell, emit, format_us
+from tuner.cli.console import READABLE, Format, cell, emit, format_us
 from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import config_cell
 
@@ -81,11 +81,18 @@ def make_ratios(ships: Shipped, baselines: Iterable[BaselineRecord]) -> dict[str
     return {**row, **_make_ratio("over_baseline", ships.over(fastest) if fastest else None)}
 
 
+def describe_winner(row: Mapping[str, Any], style: Format) -> dict[str, object]:
+    """A winner's row with the columns of that format, and with whether the default ships."""
+    readable = style in READABLE
+    names, shown = (_SHOWN, _format_row(row)) if readable else (_FIELDS, row)
+    return {**{name: shown[name] for name in names}, "ships": row["ships"]}
+
+
 def emit_winners(
     rows: Sequence[Mapping[str, Any]], style: Format, *, more: Sequence[str] = ()
 ) -> None:
     """List winners; `more` are columns that the caller has added to the rows."""
-    if style in (Format.TABLE, Format.MD):
+    if style in READABLE:
         shown = [_format_row(row) for row in rows]
         filled = list(filled_columns(more, shown))
         details = ("config", *filled)

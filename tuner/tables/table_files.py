@@ -34,8 +34,8 @@ class TritonConfigs:
                 {
                     "key": dict(entry.key),
                     "configs": [
-                        _config(entry.config),
-                        *(_config(tie) for tie in entry.tie_set if tie != entry.config),
+                        _split_config(entry.config),
+                        *(_split_config(tie) for tie in entry.tie_set if tie != entry.config),
                     ],
                 }
                 for entry in table.entries
@@ -60,7 +60,15 @@ def _tasks(table: Table) -> tuple[int, ...]:
     return tuple(sorted(task for task in found if isinstance(task, int)))
 
 
-def _config(config: Mapping[str, Value]) -> dict[str, Any]:
+def format_triton_config(config: Mapping[str, Value]) -> str:
+    """The config as Python writes it: `triton.Config({"BLOCK": 1024}, num_warps=8)`."""
+    parts = _split_config(config)
+    kwargs = ", ".join(f"{json.dumps(name)}: {v!r}" for name, v in parts.pop("kwargs").items())
+    options = [f"{name}={value!r}" for name, value in parts.items()]
+    return f"triton.Config({', '.join([f'{{{kwargs}}}', *options])})"
+
+
+def _split_config(config: Mapping[str, Value]) -> dict[str, Any]:
     options = {name: config[name] for name in _OPTIONS if name in config}
     kwargs = {name: value for name, value in config.items() if name not in _OPTIONS}
     return {"kwargs": kwargs, **options}

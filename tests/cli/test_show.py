@@ -1,0 +1,110 @@
+"""`tuner show`: a run, a task and a trial, to read and to paste, with nothing left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from cli_samples import BEST, HOSTILE, fill
+
+from results_db import BaselineRecord, Store, TrialRecord
+from search_spaces.log_ratio import LogRatio
+from search_spaces.records import Status
+
+TRACEBACK = f"Traceback (most recent call last):\n  line 3 \x1b[31m\n{HOSTILE} \ud800"
+
+
+@pytest.fixture
+def task(url) -> int:
+    """A run with one task, whose second trial has failed with a traceback."""
+    eager = BaselineRecord("eager", Status.CORRECT, 98.0, LogRatio(0.3365, 0.33, 0.34))
+    run = fill(url, baselines=(eager,))
+    with Store.open(url) as store:
+        again = store.begin_run("nightly", "spec", 8, {"host": "there"}, {})
+        (done,) = store.tasks(run)
+        task = store.ensure_task(again.run_id, done.key, flops=1.0, bytes=1.0, tolerance=None)
+        record = TrialRecord("a", 3, {"BLOCK": 8, "num_warps": 4, "path": HOSTILE}, Status.COMPILE)
+        failed = {"message": f"out of resource {HOSTILE}", "detail": TRACEBACK, "registers": 255}
+        store.record_trial(task.task_id, replace(record, **failed))
+        return task.task_id
+
+
+def test_a_run_lists_its_tasks_with_references_that_can_be_shown(tuner, url, task):
+    shown = json.loads(tuner("show", 1, "-f", "json").out)
+    assert (shown["campaign"], shown["environment"]) == ("nightly", {"host": "here"})
+    (row,) = shown["tasks"]
+    assert row["task"] == "1/1"
+    assert json.loads(tuner("status", 1, "-f", "json").out)[0] == row
+    table = tuner("show", 1).out
+    assert "host=here" in table
+    assert "1.40x eager" in table
+    one = json.loads(tuner("show", row["task"], "-f", "json").out)
+    assert (one["verdict"], one["trials"], one["failed"]) == ("faster", 1, 0)
+    assert [each["name"] for each in one["baselines"]] == ["eager"]
+
+
+def test_the_config_of_a_winner_can_be_pasted(tuner, url, task):
+    shown = json.loads(tuner("show", "1/1", "-f", "json").out)
+    assert json.loads(shown["json"]) == shown["config"] == shown["unlike_default"] == BEST
+    assert shown["triton"] == 'triton.Config({"BLOCK": 4096})'
+    assert 'triton.Config({"BLOCK": 4096})' in tuner("show", "1/1").out
+
+
+def test_a_failed_trial_shows_its_traceback_line_by_line(tuner, url, task):
+    lines = tuner("show", f"2/{task}/3").out.splitlines()
+    assert "detail:" in lines
+    assert lines[lines.index("detail:") + 1].startswith("Traceback (most recent")
+    assert next(line for line in lines if line.startswith("registers")).split()[1] == "255"
+    data = json.loads(tuner("show", f"2/{task}/3", "-f", "json").out)
+    assert (data["status"], data["detail"]) == ("compile", TRACEBACK)
+
+    class Config:
+        def __init__(self, kwargs: object, **options: object) -> None:
+            self.parts = kwargs, options
+
+    triton = type(sys)("triton")
+    triton.Config = Config
+    kwargs, options = eval(data["triton"], {"triton": triton}).parts
+    assert {**kwargs, **options} == data["config"] == json.loads(data["json"])
+    assert options == {"num_warps": 4}
+
+
+@pytest.mark.parametrize("style", ["table", "json", "csv", "md"])
+@pytest.mark.parametrize("part", ["", "/{task}", "/{task}/3"])
+def test_what_is_stored_is_inert_in_every_format(tuner, url, task, part, style):
+    result = tuner("show", f"2{part.format(task=task)}", "-f", style)
+    assert result.code == 0, result.err
+    assert not set(result.out) & set("\x1b\u202e\r\ud800")
+    if style == "csv":
+        rows = {row["what"]: row["value"] for row in csv.DictReader(io.StringIO(result.out))}
+        assert len(rows) > 5
+
+
+@pytest.mark.parametrize(
+    ("reference", "message", "hint"),
+    [
+        ("9", "there is no run 9", ""),
+        ("1/99", "run 1 has no task 99", "`tuner show 1` lists its tasks"),
+        ("1/2", "run 1 has no task 2", "`tuner show 1` lists its tasks"),
+        ("1/1/99", "task 1/1 has no trial 99", ""),
+        ("1/", "'1/' is no run, task or trial", "write 3 for a run"),
+        ("1/1/1/1", "'1/1/1/1' is no run, task or trial", "write 3 for a run"),
+    ],
+)
+def test_what_is_not_there_is_one_line(tuner, url, task, reference, message, hint):
+    result = tuner("show", reference)
+    assert result.code == 2
+    assert message in result.error
+    assert hint in result.hint
+
+
+def test_nothing_is_written(tuner, url, task, folder):
+    path = folder / "results" / "tuner.db"
+    before = path.read_bytes()
+    for reference in ("1", "1/1", "1/1/0"):
+        assert tuner("show", reference).code == 0
+    assert path.read_bytes() == before

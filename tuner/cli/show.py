@@ -1,0 +1,149 @@
+"""`tuner show`: what is stored of a run, of one of its tasks or of one of its trials."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search_spaces.errors import TunerError
+from search_spaces.log_ratio import pick_ratio, split_ratio
+from search_spaces.records import config_key
+from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.console import READABLE, Format, FormatOption, emit_record
+from tuner.cli.status import FIELDS, SHOWN, list_tasks
+from tuner.cli.winners import describe_winner, winner_row
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from results_db.stored_records import RunInfo, TaskInfo
+    from search_spaces.records import Config
+
+_REFERENCE = re.compile(r"(\d{1,18})(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
+_RUN = ("campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
+_BASELINE = ("name", "status", "median_us", "error", "message")
+_FINAL = ("stage", "status", "median_us", "dropped", "config", "message")
+#: Fields of a trial that have another form in its description, and those that only programs read.
+_CHANGED = ("number", "config", "detail", "log_ratio")
+_SAMPLES = ("samples_us", "incumbent_samples_us")
+
+
+def show(
+    reference: Annotated[
+        str,
+        typer.Argument(
+            help="A run (3), one of its tasks (3/41) or a trial of that task (3/41/17).",
+            metavar="RUN|RUN/TASK|RUN/TASK/TRIAL",
+        ),
+    ],
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Show what is stored of a run, of one of its tasks or of one of its trials.
+
+    A run lists the references of its tasks. A config is shown in full: as JSON, and as
+    `triton.Config` where Triton launches the kernel.
+    """
+    parts = _REFERENCE.fullmatch(reference)
+    if parts is None:
+        raise TunerError(
+            f"{reference!r} is no run, task or trial",
+            "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
+        )
+    run, task_id, number = (None if part is None else int(part) for part in parts.groups())
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        info = pick_run(store, run)
+        if task_id is None:
+            facts = _describe_run(store, info, style)
+        elif number is None:
+            facts = _describe_task(store, _find_task(store, info, task_id), style)
+        else:
+            facts = _describe_trial(store, _find_task(store, info, task_id), number, style)
+    emit_record(facts, style)
+
+
+def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:
+    facts = {name: getattr(info, name) for name in _RUN}
+    names = ("task", *SHOWN) if style in READABLE else FIELDS
+    rows = list_tasks(store, info.run_id, style)
+    tasks = [{name: row.get(name) for name in names} for row in rows]
+    return {"run": info.run_id, **facts, "tasks": tasks}
+
+
+def _find_task(store: Store, info: RunInfo, task_id: int) -> TaskInfo:
+    for task in store.tasks(info.run_id):
+        if task.task_id == task_id:
+            return task
+    raise TunerError(
+        f"run {info.run_id} has no task {task_id}", f"`tuner show {info.run_id}` lists its tasks"
+    )
+
+
+def _name_task(task: TaskInfo) -> dict[str, object]:
+    return {
+        "task": f"{task.run_id}/{task.task_id}",
+        "kernel": task.key.kernel,
+        "workload": task.key.workload.key,
+        "device": task.key.device.name,
+    }
+
+
+def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, object]:
+    (counts,) = (each for each in store.overview(task.run_id) if each.task_id == task.task_id)
+    winner: dict[str, Any] | None = winner_row(task)
+    return {
+        **_name_task(task),
+        "stage": task.stage,
+        "note": task.note,
+        "trials": counts.trials,
+        "failed": counts.trials - counts.correct,
+        "best_us": counts.best_us,
+        **(describe_winner(winner, style) if winner else {}),
+        **(_write_config(task, winner["config"]) if winner else {}),
+        "choice": task.selection.reason if task.selection else "",
+        "toolchain": {k: text for k, text in asdict(task.key.toolchain).items() if text},
+        "baselines": [_pick(each, _BASELINE) for each in task.baselines],
+        "finals": [_pick(each, _FINAL) for each in task.finals],
+    }
+
+
+def _describe_trial(store: Store, task: TaskInfo, number: int, style: Format) -> dict[str, object]:
+    trial = next(iter(store.trials(task.task_id, number)), None)
+    if trial is None:
+        raise TunerError(
+            f"task {task.run_id}/{task.task_id} has no trial {number}",
+            "trials are numbered from 0 in the order in which they were proposed",
+        )
+    key = config_key(trial.config)
+    ratio = split_ratio(pick_ratio(trial.log_ratio))
+    left_out = (*_CHANGED, *_SAMPLES) if style in READABLE else _CHANGED
+    return {
+        **_name_task(task),
+        "trial": trial.number,
+        **_write_config(task, trial.config),
+        **{name: value for name, value in asdict(trial).items() if name not in left_out},
+        **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+        "finals": [_pick(each, _FINAL) for each in task.finals if config_key(each.config) == key],
+        "detail": trial.detail,
+    }
+
+
+def _pick(record: Any, names: tuple[str, ...]) -> dict[str, object]:
+    return {name: getattr(record, name) for name in names}
+
+
+def _write_config(task: TaskInfo, config: Config) -> dict[str, object]:
+    """The config, what differs from the default, and both forms in which it can be pasted."""
+    from tuner.tables.table_files import format_triton_config
+
+    default = task.selection.default if task.selection else None
+    changed = {name: value for name, value in config.items() if (default or {}).get(name) != value}
+    return {
+        "config": dict(config),
+        "unlike_default": changed if default else None,
+        "json": config_key(config),
+        "triton": format_triton_config(config) if task.key.toolchain.triton else None,
+    }
