@@ -20,7 +20,7 @@ from results_db.models import (
 )
 from results_db.models import Workload as WorkloadRow
 from results_db.query import UNFINISHED
-from results_db.stored_records import FoundTrial, Stage, TrialFilter
+from results_db.stored_records import FoundTrial, Source, Stage, TrialFilter
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
 
@@ -51,6 +51,15 @@ class TrialStore(Transactions):
 
         return self._read(find)
 
+    def list_trials(self, which: TrialFilter) -> list[FoundTrial]:
+        """The matching trials alone, by task and number."""
+
+        def find(connection: Connection) -> list[FoundTrial]:
+            rows = connection.execute(_matching(which).order_by(Trial.task_id, Trial.number))
+            return [trial for trial in map(_record, rows) if _fits(trial.workload, which)]
+
+        return self._read(find)
+
     def forget(self, trials: Sequence[FoundTrial]) -> int:
         """Delete trials with their measurements; returns the number of deleted trials.
 
@@ -68,14 +77,25 @@ class TrialStore(Transactions):
         return deleted
 
 
+#: Columns of a trial that its record has as they are.
+_ALIKE = (
+    "status",
+    "source",
+    "message",
+    "number",
+    "strategy",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+)
 _FOUND: Any = (
     select(
         Trial.id,
         Trial.attempt_id,
         Trial.task_id,
         Trial.config,
-        Trial.status,
-        Trial.message,
+        *(getattr(Trial, name) for name in _ALIKE),
+        Measurement.median_us,
         Task.run_id,
         Kernel.name.label("kernel"),
         Device.name.label("device"),
@@ -86,6 +106,7 @@ _FOUND: Any = (
     .join(Kernel, Task.kernel_id == Kernel.id)
     .join(Device, Task.device_id == Device.id)
     .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
+    .outerjoin(Measurement, Measurement.trial_id == Trial.id)
 )
 
 
@@ -158,6 +179,8 @@ def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _record(row: Any) -> FoundTrial:
+    values = {name: getattr(row, name) for name in _ALIKE}
+    words = {"status": Status(row.status), "source": Source(row.source)}
     return FoundTrial(
         attempt_id=row.attempt_id,
         run_id=row.run_id,
@@ -166,6 +189,6 @@ def _record(row: Any) -> FoundTrial:
         workload=convert.workload_of(row.dims, row.key),
         device=row.device,
         config=row.config,
-        status=Status(row.status),
-        message=row.message,
+        median_us=row.median_us,
+        **{**values, **words},
     )

@@ -191,6 +191,14 @@ class FoundTrial:
     status: Status
     #: The failure in one line; empty for a correct trial.
     message: str
+    #: As in `TrialRecord`, like those that follow.
+    number: int
+    source: Source
+    strategy: str
+    median_us: float | None
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from tuner.cli import (
     show,
     spaces,
     status,
+    trials,
     upgrade_check,
     verify,
     workers,
@@ -58,6 +59,7 @@ app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("show")(show.show)
+app.command("trials")(trials.list_trials)
 app.command("best")(best.best)
 app.command("report")(report.report)
 app.command("export")(export.export)

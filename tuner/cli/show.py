@@ -43,8 +43,8 @@ def show(
 ) -> None:
     """Show what is stored of a run, of one of its tasks or of one of its trials.
 
-    A run lists the references of its tasks. A config is shown in full: as JSON, and as
-    `triton.Config` where Triton launches the kernel.
+    A run lists the references of its tasks, and `tuner trials` those of its trials. A config is
+    shown in full: as JSON, and as `triton.Config` where Triton launches the kernel.
     """
     parts = _REFERENCE.fullmatch(reference)
     if parts is None:
