@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
-from results_db.errors import NothingStoredError, StoreError, translate_errors
+from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
 from results_db.masking import mask_passwords
 from results_db.sqlite_file import SqliteFile
 
@@ -148,9 +148,7 @@ def _check_path(path: Path, name: str, create: bool) -> None:
         if path.exists():
             return
         if not create:
-            raise NothingStoredError(
-                f"{name}: there is no database", "run a campaign first, or check database.url"
-            )
+            raise NothingStoredError(f"{name}: no runs here, there is no database", FIRST_RUN)
         path.parent.mkdir(parents=True, exist_ok=True)
 
 

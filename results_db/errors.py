@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from results_db.masking import masked_within
 from search_spaces.errors import TunerError
 
+#: The remedy where there is no run.
+FIRST_RUN = (
+    "write a campaign with `tuner init` and start it with `tuner run`, or check database.url"
+)
 _HINTS = (
     ("disk is full", "free some space, then rerun to resume: finished trials are stored"),
     ("no space left", "free some space, then rerun to resume: finished trials are stored"),

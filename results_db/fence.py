@@ -32,7 +32,8 @@ def task(connection: Connection, name: str, task_id: int, lease: str) -> float |
 
 def unknown(name: str, what: str) -> StoreError:
     return StoreError(
-        f"{name}: there is no {what}", "`tuner status` lists the runs and their tasks"
+        f"{name}: there is no {what}",
+        "`tuner status --all` lists the runs, `tuner show RUN` the tasks of one",
     )
 
 

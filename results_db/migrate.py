@@ -16,7 +16,7 @@ from sqlalchemy import Connection, inspect, text
 
 from results_db import new_sqlite
 from results_db.connections import Database, sqlite_path
-from results_db.errors import NothingStoredError, StoreError, translate_errors
+from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
 from search_spaces.atomic_file import draft_of
 from tuner.tracing import trace_calls
 
@@ -76,7 +76,7 @@ def ensure(database: Database, *, create: bool) -> None:
     if not found:
         if not create:
             raise NothingStoredError(
-                f"{database.name}: the database is empty", "run a campaign, or `tuner db upgrade`"
+                f"{database.name}: no runs here, the database is empty", FIRST_RUN
             )
         with database.write() as connection:
             _create(connection, database.name)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy import insert as insert_into
 
 from results_db import clock, fence, insert, query
-from results_db.errors import LeaseLostError
+from results_db.errors import FIRST_RUN, LeaseLostError, StoreError
 from results_db.models import Run, Timeline
 from results_db.stored_records import RunInfo, RunStatus
 from results_db.transactions import Transactions
@@ -151,7 +151,10 @@ class RunStore(Transactions):
     def _run(self, connection: Connection, run_id: int) -> RunInfo:
         found = query.run(connection, run_id)
         if found is None:
-            raise fence.unknown(self._database.name, f"run {run_id}")
+            newest = connection.scalar(select(func.max(Run.id)))
+            if newest is None:
+                raise StoreError(f"{self._database.name}: no runs here", FIRST_RUN)
+            raise fence.unknown(self._database.name, f"run {run_id}, the newest is {newest}")
         return found
 
 

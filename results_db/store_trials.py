@@ -60,6 +60,11 @@ class TrialStore(Transactions):
 
         return self._read(find)
 
+    def list_kernels(self) -> list[str]:
+        """The names of all kernels that have tasks."""
+        query = select(Kernel.name).distinct().order_by(Kernel.name)
+        return self._read(lambda each: list(each.scalars(query)))
+
     def forget(self, trials: Sequence[FoundTrial]) -> int:
         """Delete trials with their measurements; returns the number of deleted trials.
 

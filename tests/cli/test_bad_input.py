@@ -132,16 +132,34 @@ def test_a_database_of_a_newer_schema(tuner, folder):
 
 def test_a_run_that_does_not_exist(tuner, folder):
     fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
-    refused(tuner("status", 99), "99")
-    refused(tuner("report", 99), "99")
-    refused(tuner("compare", 1, 99), "99")
+    for command in (["status"], ["report"], ["export"], ["compare", 1], ["show"], ["trials"]):
+        result = tuner(*command, 99)
+        refused(result, "there is no run 99, the newest is 1")
+        assert "`tuner status --all` lists the runs" in result.hint
+    refused(tuner("forget", "--run", 99), "there is no run 99, the newest is 1")
 
 
-def test_an_empty_database_says_how_to_begin(tuner):
-    assert tuner("db", "upgrade").code == 0
-    result = tuner("status")
-    refused(result, "the database has no run yet")
-    assert "tuner run" in result.hint
+@pytest.mark.parametrize("database", ["absent", "empty"])
+@pytest.mark.parametrize(
+    "command", ["status", "status 1", "report", "export", "compare 1 2", "show 1", "trials", "best"]
+)
+def test_where_there_is_no_run_it_is_said_how_to_begin(tuner, database, command):
+    if database == "empty":
+        assert tuner("db", "upgrade").code == 0
+    result = tuner(*command.split())
+    if command == "best":
+        assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+    else:
+        refused(result, "no runs here")
+    for word in ("`tuner init`", "`tuner run`"):
+        assert word in result.err.splitlines()[-1]
+
+
+def test_a_kernel_without_results_names_the_nearest(tuner, url):
+    fill(url)
+    assert "did you mean 'softmax'" in tuner("forget", "--kernel", "softmx").err
+    # One that is known by name, though nothing of it is stored.
+    assert "did you mean 'layer_norm'" in tuner("best", "layernorm").err
 
 
 def test_an_exporter_that_does_not_exist(tuner, folder):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from results_db.errors import NothingStoredError
+from results_db.errors import FIRST_RUN, NothingStoredError
 from search_spaces.near_names import did_you_mean
 from tuner.cli.command_context import (
     ConfigOption,
@@ -51,7 +51,7 @@ def best(
         with store_of(settings) as store:
             rows, missing = _list_known(store, settings, base, kernel, workload or (), device)
     except NothingStoredError:
-        rows, missing = [], "nothing is known yet: there is no database; run `tuner run`"
+        rows, missing = [], f"no runs here: {FIRST_RUN}"
     if rows or style is not Format.TABLE:
         emit_winners(rows, style, more=("state", "why"))
     if not rows:
@@ -96,15 +96,17 @@ def _nothing(
     workloads: Sequence[str],
     device: str | None,
 ) -> str:
+    from search_spaces import registry
+
     names = sorted({task.kernel for task in confirmed})
     if kernel is not None and kernel not in names:
-        near = did_you_mean(kernel, names)
+        near = did_you_mean(kernel, dict.fromkeys([*names, *registry.available()]))
         return f"no confirmed result of kernel {kernel!r}{near}; `tuner run` measures it"
     filters = [f"--workload '{text}'" for text in workloads]
     filters += [f"--device {device}"] if device else []
     if names and filters:
         return f"no confirmed result matches {' '.join(filters)}"
-    return "no run has confirmed a result yet; start one with `tuner run`"
+    return f"no run has confirmed a result yet: {FIRST_RUN}"
 
 
 def _is_device(task: ConfirmedTask, text: str) -> bool:

@@ -110,7 +110,9 @@ def pick_run(store: Store, run_id: int | None) -> RunInfo:
         return store.run(run_id)
     latest = store.last_run()
     if latest is None:
-        raise TunerError("the database has no run yet", "start one with `tuner run quickstart`")
+        from results_db.errors import FIRST_RUN
+
+        raise TunerError("no runs here", FIRST_RUN)
     return latest
 
 

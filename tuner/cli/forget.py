@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, config_key
 from tuner.cli.command_context import LARGEST, ConfigOption, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
@@ -69,7 +70,8 @@ def forget(
             ]
             emit(rows, _TRIALS, style, empty="no trial matches")
         deleted = 0 if dry_run else store.forget(found)
+        near = "" if found or kernel is None else did_you_mean(kernel, store.list_kernels())
     counts = Counter(str(trial.status) for trial in found)
     parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     done = f"{len(found)} trials would be forgotten" if dry_run else f"{deleted} trials forgotten"
-    note(f"{done} ({parts})" if found else "no trial matches; nothing is forgotten")
+    note(f"{done} ({parts})" if found else f"no trial matches{near}; nothing is forgotten")

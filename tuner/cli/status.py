@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+from results_db.errors import FIRST_RUN
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
 from search_spaces.inert_text import inert
@@ -76,7 +77,7 @@ def status(
     with store_of(settings) as store:
         if every:
             runs = [_run_row(info) for info in store.runs()]
-            emit(runs, _RUNS, style, empty="the database has no run yet")
+            emit(runs, _RUNS, style, empty=f"no runs here: {FIRST_RUN}")
             return
         info = pick_run(store, run)
         if watch:
