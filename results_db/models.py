@@ -152,10 +152,11 @@ class Run(Base):
     heartbeat_at: Mapped[datetime | None]
     lease: Mapped[str] = mapped_column(server_default=text("''"))
     process: Mapped[str] = mapped_column(server_default=text("''"))
+    tag: Mapped[str | None]
 
     campaign: Mapped[Campaign] = relationship(lazy="joined", innerjoin=True)
 
-    __table_args__ = (one_of("status", *RunStatus),)
+    __table_args__ = (UniqueConstraint("tag"), one_of("status", *RunStatus))
 
 
 class Timeline(Base):

@@ -116,6 +116,27 @@ class RunStore(Transactions):
             if (found.status, found.lease, found.summary) != (status, "", dict(summary)):
                 raise
 
+    def tag_run(self, run_id: int, tag: str | None) -> int | None:
+        """Give a run this tag in place of its own, or none; returns the run that had it.
+
+        Needs no lease: results stay as they are.
+        """
+
+        def replace(connection: Connection) -> int | None:
+            self._run(connection, run_id)
+            others = (Run.tag == tag, Run.tag.is_not(None), Run.id != run_id)
+            former = connection.scalar(select(Run.id).where(*others))
+            connection.execute(update(Run).where(*others).values(tag=None))
+            connection.execute(update(Run).where(Run.id == run_id).values(tag=tag))
+            return former
+
+        return self._write(replace)
+
+    def tags(self) -> dict[str, int]:
+        """The runs that have a tag, by it."""
+        query = select(Run.tag, Run.id).where(Run.tag.is_not(None)).order_by(Run.id)
+        return self._read(lambda each: {row.tag: row.id for row in each.execute(query)})
+
     def record_timeline(self, run_id: int, spans: Mapping[str, Any]) -> None:
         """Store the time line of a traced run, in place of the one of an earlier driver.
 

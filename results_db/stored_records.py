@@ -299,6 +299,8 @@ class RunInfo:
     #: Identity of the driver's process as `tuner.campaign.lease.identity` writes it;
     #: empty where unknown.
     process: str = ""
+    #: The name that a user has given to this run alone; None without one.
+    tag: str | None = None
     #: Seconds since the last heartbeat when this was read, by the database's clock.
     silent_s: float | None = field(default=None, compare=False)
 

@@ -186,6 +186,7 @@ def fill(store: Store) -> None:
     store.record_selection(task.task_id, SELECTION, BASELINES, FINALS)
     store.set_stage(task.task_id, "done")
     store.record_timeline(task.run_id, TIMELINE)
+    store.tag_run(task.run_id, "baseline")
     store.finish_run(task.run_id, "finished", {"trials": 3})
     store.record_export("tables/softmax.json", "tuner", task.run_id, "ab" * 32, [task.task_id])
     store.claim_fire("nightly", NOON, "host1")

@@ -7,9 +7,10 @@ import sys
 from dataclasses import replace
 from datetime import timedelta, timezone
 
+import pytest
 from sample_data import CALIBRATION, DEVICE, KEY, NOON, TRIALS, new_task, trial
 
-from results_db import Store
+from results_db import Store, StoreError
 from search_spaces.records import Toolchain
 
 _CLAIM = """
@@ -93,6 +94,23 @@ class Events:
         assert (fires[1].run_id, fires[1].host, fires[1].message) == (run.run_id, "host1", "ok")
         assert store.last_fire("nightly") == fires[0]
         assert len(store.fires()) == 4
+
+    def test_a_tag_is_that_of_one_run_and_needs_no_lease(self, store: Store) -> None:
+        first = store.begin_run("nightly", "h", 1, {}, {})
+        second = store.begin_run("nightly", "h", 1, {}, {})
+        assert store.take_run(second, "lease", "host:1")
+        assert store.tag_run(first.run_id, "good") is None
+        assert store.tag_run(second.run_id, "good") == first.run_id
+        assert store.tag_run(second.run_id, "good") is None
+        assert store.tags() == {"good": second.run_id}
+        assert [run.tag for run in store.runs()] == ["good", None]
+        assert store.tag_run(first.run_id, None) is None
+        store.tag_run(second.run_id, "better")
+        assert store.tags() == {"better": second.run_id}
+        store.tag_run(second.run_id, None)
+        assert store.tags() == {}
+        with pytest.raises(StoreError, match="no run 99"):
+            store.tag_run(99, "good")
 
     def test_exports_are_listed_newest_first(self, store: Store) -> None:
         task = new_task(store)

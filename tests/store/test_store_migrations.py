@@ -103,6 +103,7 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         with contextlib.closing(sqlite3.connect(path)) as connection:
             assert connection.execute("SELECT best_us FROM task").fetchone() == (70.1,)
         assert store.timeline(run.run_id) == (None if frozen.stem < "0007" else TIMELINE)
+        assert store.tags() == ({} if frozen.stem < "0010" else {"baseline": run.run_id})
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
 

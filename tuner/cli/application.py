@@ -35,6 +35,7 @@ from tuner.cli import (
     show,
     spaces,
     status,
+    tag,
     trials,
     upgrade_check,
     verify,
@@ -58,6 +59,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("runs")(status.list_runs)
 app.command("show")(show.show)
 app.command("trials")(trials.list_trials)
 app.command("best")(best.best)
@@ -65,6 +67,7 @@ app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("import")(import_.import_)
 app.command("replay")(replay.replay)
+app.command("tag")(tag.tag)
 app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)
 app.command("apply")(apply.apply)

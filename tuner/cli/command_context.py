@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
 from tuner.cli.console import note
 
 if TYPE_CHECKING:
@@ -48,10 +49,8 @@ _started_s = time.monotonic()
 #: The largest integer that every database takes.
 LARGEST = 2**63 - 1
 RunArgument = Annotated[
-    int | None,
-    typer.Argument(
-        help="The run's number; the latest run by default.", metavar="RUN", min=1, max=LARGEST
-    ),
+    str | None,
+    typer.Argument(help="The run's number or tag; the latest run by default.", metavar="RUN"),
 ]
 
 
@@ -104,16 +103,24 @@ def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
-def pick_run(store: Store, run_id: int | None) -> RunInfo:
-    """The run of that number, or the latest; raises `TunerError` without one."""
-    if run_id is not None:
-        return store.run(run_id)
+def pick_run(store: Store, run: str | None) -> RunInfo:
+    """The run of that number or tag, or the latest; raises `TunerError` without one."""
+    if run is not None and run.isascii() and run.isdigit():
+        return store.run(min(int(run[:20]), LARGEST))
     latest = store.last_run()
     if latest is None:
         from results_db.errors import FIRST_RUN
 
         raise TunerError("no runs here", FIRST_RUN)
-    return latest
+    if run is None:
+        return latest
+    tags = store.tags()
+    if run not in tags:
+        raise TunerError(
+            f"no run has the tag {run!r:.120}{did_you_mean(run, tags)}",
+            "write a run's number or its tag; `tuner runs` lists both",
+        )
+    return store.run(tags[run])
 
 
 def configured_kernels(

@@ -11,7 +11,7 @@ import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
-from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
 from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
 
 _WHAT = ("kernel", "workload", "device")
@@ -36,10 +36,8 @@ def _check_fail_on(text: str) -> str:
 
 
 def compare(
-    a: Annotated[
-        int, typer.Argument(help="The run to compare with.", metavar="A", min=1, max=LARGEST)
-    ],
-    b: Annotated[int, typer.Argument(help="The run to compare.", metavar="B", min=1, max=LARGEST)],
+    a: Annotated[str, typer.Argument(help="The run to compare with: number or tag.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="The run to compare: number or tag.", metavar="B")],
     fail_on: Annotated[
         str,
         typer.Option(
@@ -69,7 +67,7 @@ def compare(
         emit(shown, _SHOWN, style, details=("why",), shared=("device",), styles=_STYLES)
     else:
         emit(rows, _FIELDS, style)
-    note(f"run {b} against run {a}: {_count(found)}")
+    note(f"run {second.run_id} against run {first.run_id}: {_count(found)}")
     note("from stored confirmations, relative to the default config; only a new pass is conclusive")
     if any(map(_make_check(fail_on), found)):
         raise typer.Exit(1)

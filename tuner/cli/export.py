@@ -101,7 +101,7 @@ def export(
         )
 
 
-def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: str) -> None:
+def _check(settings: Settings, base: Path, run: str | None, folder: Path, kind: str) -> None:
     from tuner import tables
     from tuner.tables.table_check import table_files
 

@@ -9,16 +9,14 @@ import typer
 
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, config_key
-from tuner.cli.command_context import LARGEST, ConfigOption, flag, settings_of, store_of
+from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
 
 _TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
 
 
 def forget(
-    run: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST, help="Only trials of this run.")
-    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only trials of this run: number or tag.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Only trials of this kernel.")] = None,
     workload: Annotated[
         str | None,
@@ -44,16 +42,14 @@ def forget(
     from results_db.stored_records import FAILURES, TrialFilter
 
     settings, _ = settings_of(config)
-    which = TrialFilter(
-        run_id=run,
-        kernel=kernel,
-        words=tuple((workload or "").split()),
-        statuses=tuple(status) if status else FAILURES,
-        text=message,
-    )
     with store_of(settings) as store:
-        if run is not None:
-            store.run(run)
+        which = TrialFilter(
+            run_id=None if run is None else pick_run(store, run).run_id,
+            kernel=kernel,
+            words=tuple((workload or "").split()),
+            statuses=tuple(status) if status else FAILURES,
+            text=message,
+        )
         found = store.find_trials(which)
         if dry_run:
             rows = [

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from results_db.stored_records import RunInfo, TaskInfo
     from search_spaces.records import Config
 
-_REFERENCE = re.compile(r"(\d{1,18})(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
-_RUN = ("campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
+_REFERENCE = re.compile(r"([^/]+)(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
+_RUN = ("tag", "campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
 _BASELINE = ("name", "status", "median_us", "error", "message")
 _FINAL = ("stage", "status", "median_us", "dropped", "config", "message")
 #: Fields of a trial that have another form in its description, and those that only programs read.
@@ -34,7 +34,7 @@ def show(
     reference: Annotated[
         str,
         typer.Argument(
-            help="A run (3), one of its tasks (3/41) or a trial of that task (3/41/17).",
+            help="A run (3 or its tag), one of its tasks (3/41), a trial of that task (3/41/17).",
             metavar="RUN|RUN/TASK|RUN/TASK/TRIAL",
         ),
     ],
@@ -52,10 +52,10 @@ def show(
             f"{reference!r} is no run, task or trial",
             "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
         )
-    run, task_id, number = (None if part is None else int(part) for part in parts.groups())
+    task_id, number = (None if part is None else int(part) for part in parts.groups()[1:])
     settings, _ = settings_of(config)
     with store_of(settings) as store:
-        info = pick_run(store, run)
+        info = pick_run(store, parts[1])
         if task_id is None:
             facts = _describe_run(store, info, style)
         elif number is None:

@@ -27,7 +27,7 @@ from tuner.cli.winners import STYLES, format_winner, make_ratios
 if TYPE_CHECKING:
     from results_db import Store
 
-_RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
+_RUNS = ("run", "tag", "campaign", "status", "started_at", "finished_at", "seed")
 #: Columns for programs.
 FIELDS = (
     "task",
@@ -76,8 +76,7 @@ def status(
     settings, _ = settings_of(config)
     with store_of(settings) as store:
         if every:
-            runs = [_run_row(info) for info in store.runs()]
-            emit(runs, _RUNS, style, empty=f"no runs here: {FIRST_RUN}")
+            _emit_runs(store, style)
             return
         info = pick_run(store, run)
         if watch:
@@ -89,9 +88,22 @@ def status(
         emit(rows, columns, style, details=_BELOW, shared=("device",), styles=STYLES)
 
 
+def list_runs(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """List the runs, newest first, with their tags."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        _emit_runs(store, style)
+
+
+def _emit_runs(store: Store, style: Format) -> None:
+    rows = [_run_row(info) for info in store.runs()]
+    emit(rows, _RUNS, style, empty=f"no runs here: {FIRST_RUN}")
+
+
 def headline(info: RunInfo) -> str:
     """One line about a run."""
-    parts = [f"run {info.run_id} of {info.campaign}: {info.status}"]
+    name = f"{info.run_id} ({info.tag})" if info.tag else f"{info.run_id}"
+    parts = [f"run {name} of {info.campaign}: {info.status}"]
     parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
     if lease.abandoned(info):
         parts.append("its driver is dead; rerun `tuner run` to resume it")
@@ -148,6 +160,7 @@ def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
 def _run_row(info: RunInfo) -> dict[str, object]:
     return {
         "run": info.run_id,
+        "tag": info.tag,
         "campaign": info.campaign,
         "status": info.status,
         "started_at": info.started_at,
@@ -175,7 +188,7 @@ def _watch(store: Store, info: RunInfo) -> RunInfo:
 
 def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
     while True:
-        info = pick_run(store, info.run_id)
+        info = store.run(info.run_id)
         yield info
         if info.status != RunStatus.RUNNING or lease.abandoned(info):
             return
