@@ -10,7 +10,17 @@ import pytest
 
 import tuner
 
-CALL = ["budget", "strategy", "seed", "fresh", "target", "settings", "on_progress", "progress"]
+CALL = [
+    "budget",
+    "strategy",
+    "seed",
+    "fresh",
+    "ranges",
+    "target",
+    "settings",
+    "on_progress",
+    "progress",
+]
 SESSION = ["target", "settings", "on_progress", "progress", "pool", "database", "trace"]
 
 

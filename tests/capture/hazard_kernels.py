@@ -256,3 +256,47 @@ def with_option(name, value):
 
 known_option = with_option("enable_fp_fusion", False)
 unknown_option = with_option("enable_time_travel", True)
+
+
+@triton.autotune(
+    [triton.Config({"ROWS": rows, "COLS": 32}) for rows in (2, 4)],
+    key=["n_cols"],
+    do_bench=measured,
+)
+@triton.jit
+def scaled_rows(x, w, out, stride, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)[None, :]
+    inside = (rows < n_rows) & (cols < n_cols)
+    value = tl.load(x + rows * stride + cols, inside) * tl.load(w + cols, cols < n_cols)
+    tl.store(out + rows * n_cols + cols, value, inside)
+
+
+@triton.jit
+def row_sums(x, out, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + row * n_cols + at, at < n_cols, 0.0), 0)
+    tl.store(out + row, total)
+
+
+@triton.jit
+def flat_rows(x, out, total, n_rows, n_cols, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = (at < total) & (at // n_cols < n_rows)
+    tl.store(out + at, tl.load(x + at, inside) + 1.0, inside)
+
+
+@triton.jit
+def looped(x, out, n, m, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, at < n) * m, at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def gathered_again(x, index, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows = tl.load(index + at, at < n, 0)
+    tl.store(out + at, tl.load(x + rows, at < n), at < n)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tuner.runtime import DeviceFacts, Entry, Table
+from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
 from tuner.runtime._captured_calls import find_calls
 
 PARTS = SimpleNamespace(
@@ -102,3 +102,27 @@ def test_an_argument_that_no_key_has_must_have_its_default():
     for default, count in ((0.5, 1), (0.25, 0)):
         hits, _ = find_calls(whole, PARTS, LAUNCH, {"scale": default}, (4, 2))
         assert len(hits) == count
+
+
+def test_an_entry_of_a_range_serves_the_sizes_that_it_was_chosen_for_and_is_right_for():
+    sized = {**KEY, "x": "float32[n,4096]", "pair": "(4,bfloat16[2*n],0.5,-2)", "width": "3*n"}
+    entry = Entry(
+        {**sized, "n": 8},
+        {"num_warps": 4},
+        sizes={"n": Span(4, 64)},
+        serves={"n": Span(1, 32)},
+    )
+    table = Table("k", "", DeviceFacts("NVIDIA H200"), {}, (entry,), Rule("sizes"))
+
+    def find(n, rows=None, width=None, pair=None):
+        pair = (4, tensor(2 * n if pair is None else pair, dtype="bfloat16"), 0.5, -2)
+        x, width = tensor(rows or n, 4096), width or 3 * n
+        launch = {**LAUNCH, "x": x, "n": n, "width": width, "pair": pair}
+        del launch["seed"]
+        hits, _ = find_calls(table, PARTS, launch, {}, (4, 2))
+        return [(hit.how, round(hit.distance, 3)) for hit in hits]
+
+    assert find(8) == find(17) == find(32) == find(4) == [("range", 0.0)]
+    assert find(3) == [("nearest", 0.0)]  # chosen for it, and not known to be right
+    assert find(64) == [("nearest", 2.0)]  # n, x, pair and width are twice those of 32
+    assert [find(8, rows=16), find(8, width=48), find(8, pair=32)] == [[("nearest", 1.0)]] * 3

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ParamSpec, TypeAlias, TypedDict, TypeVar, get_type_hints
 
 from search_spaces.errors import TunerError
+from search_spaces.size_range import Range
 from tuner.progress import ProgressCallback
 
 P = ParamSpec("P")
@@ -30,6 +31,7 @@ class _SearchKeywords(TypedDict, total=False):
     strategy: Annotated[str, "bayes"]
     seed: Annotated[int, 0]
     fresh: Annotated[bool, False]
+    ranges: Annotated[Mapping[str, Range | tuple[int, int]] | None, None]
 
 
 class _SharedKeywords(TypedDict, total=False):

@@ -95,7 +95,7 @@ class Session:
         session's; settings section by section.
         """
         self._refuse_own_call("tune")
-        kernel, workload = add_workload(kernel, workload)
+        kernel, workload = add_workload(kernel, workload, keywords["ranges"])
         with self._lock:
             if self._closed:
                 raise TunerError("this session is closed", "open another one: tuner.session()")

@@ -41,7 +41,7 @@ _OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
 @overload
 def tune(
     kernel: CapturedKernel | CallKernel, workload: None = ..., **keywords: Unpack[TuneKeywords]
-) -> TuneResult | list[TuneResult]: ...
+) -> TuneResult | RangeResult | list[TuneResult]: ...
 @overload
 def tune(  # type: ignore[overload-overlap]
     kernel: str | Kernel, workload: Dims, **keywords: Unpack[TuneKeywords]
@@ -69,7 +69,8 @@ def tune(
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
     can import. For captured calls, `calls["name"]` or what their `declare` returns, leave out the
-    workload: the calls are the workloads, and one gives a result, several a list.
+    workload: the calls are the workloads, and one gives a result, several a list. ranges: of them,
+    such as `{"n_rows": (1, 65536)}`: the sizes of one argument, and they give a `RangeResult`.
 
     budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`, `max_trials`,
     `device`, `search` (seconds or `"30m"`); in a mapping, `wall` is the wall-clock time of the
@@ -83,7 +84,7 @@ def tune(
 
     Raises `TunerError` for whatever the caller can correct.
     """
-    kernel, workload = add_workload(kernel, workload)
+    kernel, workload = add_workload(kernel, workload, keywords["ranges"])
     call = TuneCall(kernel, workloads_of(workload), keywords)
     trace = keywords["trace"]
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
@@ -101,7 +102,9 @@ def result_of(
 
 
 def add_workload(
-    kernel: str | Kernel | CapturedKernel, workload: Dims | RangeDims | Sequence[Dims] | None
+    kernel: str | Kernel | CapturedKernel,
+    workload: Dims | RangeDims | Sequence[Dims] | None,
+    ranges: Mapping[str, Range | tuple[int, int]] | None,
 ) -> tuple[str | Kernel, Dims | RangeDims | Sequence[Dims]]:
     """A kernel and what to tune it for; the workloads of captured calls are the calls."""
     if not isinstance(kernel, str | Kernel):
@@ -110,7 +113,12 @@ def add_workload(
                 "captured calls have their own workloads",
                 'leave out the workload, or take calls["k"][0]',
             )
-        kernel = kernel.declare()
+        kernel = kernel.declare(ranges=ranges)
+    elif ranges is not None:
+        raise TunerError(
+            "ranges= is for captured calls",
+            'put tuner.Range(1, 8192) into the workload, or take calls["k"].declare(ranges=...)',
+        )
     if workload is not None:
         return kernel, workload
     from tuner.capturing.call_kernel import CallKernel
@@ -120,6 +128,8 @@ def add_workload(
             "there is no workload to tune", 'pass a mapping of dims, such as {"n": 1024}'
         )
     found = kernel.workloads()
+    if kernel.ranges:
+        return kernel, {**found[0].as_dict(), **kernel.ranges}
     return kernel, found[0] if len(found) == 1 else found
 
 

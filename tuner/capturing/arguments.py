@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from search_spaces.errors import KernelError
-from tuner.capturing.call_records import Encoded
+from tuner.capturing.call_records import Encoded, Multiple
 from tuner.capturing.places import NoPlace, load_place, place_of
 
 
@@ -56,7 +56,7 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
 def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any]) -> Any:
     """The argument of a record. tensors: one per view. functions: those of `functions_of`."""
     if not isinstance(encoded, Mapping):
-        return encoded
+        return int(encoded) if isinstance(encoded, Multiple) else encoded
     ((kind, given),) = encoded.items()
     if kind == "float":
         return float(given)
@@ -69,7 +69,8 @@ def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         more = {name: value for name, value in given.items() if name != "base"}
-        return TensorDescriptor(tensors[given["base"]], **more)
+        sizes = {name: [*map(int, more.pop(name))] for name in _SIZES}
+        return TensorDescriptor(tensors[given["base"]], **sizes, **more)
     if kind == "function":
         return functions[given]
     import triton.language as tl

@@ -15,6 +15,7 @@ from search_spaces.fill import fill_launch
 from search_spaces.kernel import EXACT, ROUNDING, Cost, Launch, Tolerance
 from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.shape_tensor import torch_dtype
+from search_spaces.size_range import Range
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of
@@ -23,6 +24,7 @@ from tuner.capturing.call_records import Buffer, Call, Written
 from tuner.capturing.inputs import arguments_of, make_tensor, spec_of
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
+from tuner.capturing.sized_calls import SizedCalls
 from tuner.capturing.widening import UNSET, Opened, single_config, space_of
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class Declared:
     tolerance: float | None = None
     #: Kept contents by SHA-256.
     contents: Mapping[str, bytes] = field(default_factory=dict)
+    #: The sizes of an argument at which the calls are tuned, by its name; at most one.
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
 
 class CallKernel(AdoptedKernel):
@@ -62,10 +66,13 @@ class CallKernel(AdoptedKernel):
             each for call in declared.calls for each in call.arguments.values()
         )
         self._tuned = declared.opened.names(parts)
-        self._calls = {workload_of_call(call, self._tuned): call for call in declared.calls}
-        self._configs = {
-            workload: CallConfigs(call, parts) for workload, call in self._calls.items()
-        }
+        self._sized: SizedCalls | None = None
+        pairs = [(call, CallConfigs(call, parts)) for call in declared.calls]
+        for name, sizes in declared.ranges.items():
+            self._sized = SizedCalls(declared.calls, parts, name, sizes)
+            pairs = [self._sized.make(call.arguments[name]) for call in declared.calls]
+        self._calls = {workload_of_call(call, self._tuned): (call, configs)
+                       for call, configs in pairs}  # fmt: skip
         given = Adoption(
             name=declared.calls[0].kernel,
             workloads=tuple(self._calls),
@@ -89,6 +96,11 @@ class CallKernel(AdoptedKernel):
         return self._declared.calls[0].place
 
     @property
+    def ranges(self) -> Mapping[str, Range]:
+        """The sizes of an argument at which the calls are tuned."""
+        return self._declared.ranges
+
+    @property
     def free(self) -> tuple[str, ...]:
         """The arguments that no workload has, since their values do not change the work."""
         return tuple(
@@ -97,13 +109,24 @@ class CallKernel(AdoptedKernel):
 
     def call(self, workload: Workload) -> Call:
         """The call of a workload; raises `WorkloadError` for another one."""
+        return self._find(workload)[0]
+
+    def _find(self, workload: Workload) -> tuple[Call, CallConfigs]:
         found = self._calls.get(workload)
+        if found is None and self._sized is not None:
+            sized = self._sized.at(workload.get(self._sized.name))
+            found = sized if workload_of_call(sized[0], self._tuned) == workload else None
         if found is None:
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: no such call was captured",
                 "capture a launch with these arguments",
             )
         return found
+
+    def check_ends(self, find_device: Callable[[], str]) -> None:
+        """Raise `KernelError` where the calls do something else at the ends of a range."""
+        if self._sized is not None:
+            self._sized.check_ends(self._declared.contents, find_device())
 
     # -- the problem ---------------------------------------------------------------------------
     def check_workload(self, workload: Workload) -> None:
@@ -140,7 +163,7 @@ class CallKernel(AdoptedKernel):
             return self._name_outputs(workload, self._reference(**wide))
         import torch
 
-        call, specs = self.call(workload), self.outputs(workload)
+        (call, configs), specs = self._find(workload), self.outputs(workload)
         names, starts = _names(call), self._starts(call, call.zeroed)
         assert call.default is not None
         device = next(iter(inputs.values())).device if inputs else _device_here()
@@ -154,7 +177,7 @@ class CallKernel(AdoptedKernel):
                 tensors[names[at]] = torch.full(shape, start or 0, dtype=dtype, device=device)  # type: ignore[arg-type]
         given = [tensors[name] for name in names]
         arguments = arguments_of(call, given, self._functions)
-        run(launch_of(call, self._configs[workload], call.default, arguments))
+        run(launch_of(call, configs, call.default, arguments))
         return {name: tensors[name] for name in specs}
 
     def tolerance(self, workload: Workload) -> Tolerance:
@@ -184,7 +207,7 @@ class CallKernel(AdoptedKernel):
 
     # -- the variants --------------------------------------------------------------------------
     def space(self, workload: Workload) -> SearchSpace:
-        call, configs = self.call(workload), self._configs[workload]
+        call, configs = self._find(workload)
         if self._declared.opened.wide:
             try:
                 parts = configs.parts
@@ -210,7 +233,7 @@ class CallKernel(AdoptedKernel):
         return super().default_config(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        call, configs = self.call(workload), self._configs[workload]
+        call, configs = self._find(workload)
         names = _names(call)
         given = {name: value for name, value in config.items() if value is not None}
         fills = []

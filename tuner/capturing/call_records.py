@@ -20,6 +20,21 @@ Encoded: TypeAlias = Any
 ALIGNMENT = 16
 
 
+class Multiple(int):
+    """A number that follows a size: a factor times an argument, and so its text."""
+
+    factor: int
+    argument: str
+
+    def __new__(cls, factor: int, argument: str, size: int) -> Multiple:
+        found = super().__new__(cls, factor * size)
+        found.factor, found.argument = factor, argument
+        return found
+
+    def __str__(self) -> str:
+        return self.argument if self.factor == 1 else f"{self.factor}*{self.argument}"
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
     """The distribution of a tensor's finite values: of floats from a sample, of integers exact

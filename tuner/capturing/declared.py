@@ -26,6 +26,7 @@ from search_spaces.declaration.launch_arguments import known_options
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import digest
 from search_spaces.registry import refuse_nested
+from search_spaces.size_range import Range
 from tuner.capturing.call_kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.call_records import Call
 from tuner.capturing.checked_calls import check_place
@@ -34,6 +35,7 @@ from tuner.capturing.lowering import lower
 from tuner.capturing.places import NoPlace, load_place, place_of
 from tuner.capturing.probe import probe
 from tuner.capturing.recorder import parts_of
+from tuner.capturing.sized_calls import read_ranges
 from tuner.capturing.sorting import correct, sort_call
 from tuner.capturing.widening import Opened, check_space
 from tuner.runtime import kernel_hash
@@ -51,6 +53,10 @@ kernel = kernel_of(
 '''
 
 
+class NoDevice(TunerError):
+    """Calls cannot run in this process."""
+
+
 def declare(
     captured: Sequence[Call],
     contents: Mapping[str, bytes],
@@ -60,6 +66,7 @@ def declare(
     folder: Path | None,
     free: Sequence[str] = (),
     sizes: Sequence[str] = (),
+    ranges: Mapping[str, Any] | None = None,
 ) -> CallKernel:
     """The kernel of captured calls, with a file in a folder by which other processes find it."""
     refuse_nested("tuning a captured call")
@@ -85,9 +92,12 @@ def declare(
                 f"{where}: {problem}", "put reference= at the top level of a module or script"
             ) from None
     distinct = _distinct(correct(calls, free, sizes), opened, captured)
-    declared = Declared(tuple(distinct), opened, own_place, tolerance, contents)
+    chosen = read_ranges(where, ranges or {})
+    declared = Declared(tuple(distinct), opened, own_place, tolerance, contents, chosen)
     text = _as_text(declared)
     kernel = kernel_of(text)
+    with suppress(NoDevice):  # where calls of a file are tuned for a GPU that is elsewhere
+        kernel.check_ends(device_here)
     kernel.spec = f"{_write_declaration(kernel.name, calls[0].place, text, folder)}:kernel"
     return kernel
 
@@ -96,9 +106,9 @@ def kernel_of(text: str) -> CallKernel:
     """The kernel that a declaration file describes."""
     found = json.loads(text)
     calls, contents = from_json(found["calls"], "captured calls")
-    declared = Declared(
-        calls, Opened(**found["opened"]), found["reference"], found["tolerance"], contents
-    )
+    ranges = {name: Range.from_json(sizes) for name, sizes in found["ranges"].items()}
+    opened, reference_place = Opened(**found["opened"]), found["reference"]
+    declared = Declared(calls, opened, reference_place, found["tolerance"], contents, ranges)
     first = calls[0]
     parts = parts_of(load_place(first.place), *calls)
     reference = load_place(declared.reference) if declared.reference else None
@@ -107,7 +117,7 @@ def kernel_of(text: str) -> CallKernel:
 
 def device_here() -> str:
     """torch's name of the device on which calls are tried: the GPU, or the CPU in Triton's
-    interpreter. Raises `TunerError` where there is neither."""
+    interpreter. Raises `NoDevice` where there is neither."""
     import torch
     import triton
 
@@ -115,7 +125,7 @@ def device_here() -> str:
         return "cpu"
     if torch.cuda.is_available():
         return "cuda"
-    raise TunerError(
+    raise NoDevice(
         "captured calls must run once more before they are tuned, and there is no GPU here",
         "write them to a file with `tuner capture -o calls.json -- python ...` where they were "
         "captured: that runs them",
@@ -201,6 +211,7 @@ def _as_text(declared: Declared) -> str:
             "opened": asdict(declared.opened),
             "reference": declared.reference,
             "tolerance": declared.tolerance,
+            "ranges": {name: sizes.to_json() for name, sizes in declared.ranges.items()},
         }
     )
 

@@ -27,7 +27,7 @@ def spec_of(call: Call, at: int) -> TensorSpec:
     """
     buffer, views = call.buffers[at], views_of(call, at)
     whole = views[0]
-    if len(views) == 1 and not buffer.misalignment and _is_dense(whole):
+    if len(views) == 1 and not buffer.misalignment and is_dense(whole):
         return TensorSpec(whole.shape, whole.dtype)
     dtypes = {view.dtype for view in views}
     width = torch_dtype(whole.dtype).itemsize
@@ -101,7 +101,7 @@ def _draw_tensor(
     return found.to(dtype)
 
 
-def _is_dense(view: View) -> bool:
+def is_dense(view: View) -> bool:
     """Whether a view is contiguous, from its first element on."""
     steps = [math.prod(view.shape[at + 1 :]) for at in range(len(view.shape))]
     return all(

@@ -14,6 +14,7 @@ from tuner.capturing.call_records import Call
 
 if TYPE_CHECKING:
     from search_spaces.records import Value
+    from search_spaces.size_range import Range
     from tuner.capturing.call_kernel import CallKernel
 
 _COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "free", "note")
@@ -51,6 +52,7 @@ class CapturedKernel:
         tolerance: float | None = None,
         free: Sequence[str] = (),
         sizes: Sequence[str] = (),
+        ranges: Mapping[str, Range | tuple[int, int]] | None = None,
         folder: str | Path | None = None,
     ) -> CallKernel:
         """Make a kernel of the calls; its workloads are the calls, and `tuner.tune` takes it.
@@ -59,7 +61,8 @@ class CapturedKernel:
         with further values. reference: computes the outputs from the inputs by name, in float64; by
         default the library's own config is the reference. tolerance: the largest relative error.
         free: arguments whose values do not change the work, though the analysis says so. sizes:
-        arguments that count, though the analysis calls them free.
+        arguments that count, though the analysis calls them free. ranges: the sizes of one integer
+        argument for which to tune, from its least to its largest.
         folder: for the file by which workers import the kernel; by default a temporary one, which
         is removed when the process ends.
 
@@ -78,6 +81,7 @@ class CapturedKernel:
             None if folder is None else Path(folder),
             free,
             sizes,
+            ranges,
         )
 
     def __len__(self) -> int:

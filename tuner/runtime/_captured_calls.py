@@ -5,6 +5,10 @@ free do not count. It is *near* if only sizes differ: integers above 1 that are 
 sizes of tensors, of descriptors and of the grid. Its distance is the Euclidean one of their log2.
 Strides, shared memory and addresses do not count in either, since a kernel sees them through other
 arguments. A near entry may be used where its config is one of the library's own.
+
+An entry that was chosen for sizes of an argument (`serves`) stands for all of them: it is compared
+with this argument at the nearest of them, and with the texts of tensors that name it at that size
+(`bfloat16[n_rows,4096]`, `float32[128*n_rows]`). A text `128*n_rows` alone is an integer.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ from typing import Any
 
 from ._call_key import GRID, call_key, is_call_key, sizes_alone
 from ._decorators import Decorated
-from ._entry import Hit, Key, Value, key_of
+from ._entry import Entry, Hit, Key, Value, key_of
 from ._memo import ABSENT
+from ._nearest import move_towards
 from ._table import Table, miss_text
 
+#: A multiple of an argument in the text of a tensor, descriptor or tuple.
+_MULTIPLE = re.compile(r"(?<=[\[(,/])(?:(\d+)\*)?([^\W\d]\w*)(?=[\]),/])")
 #: A number in the text of a tensor, descriptor or grid; not a digit of a dtype.
 _NUMBER = re.compile(r"(?<![\w.+-])\d+(?![\w.])")
 
@@ -62,14 +69,25 @@ def find_calls(
     launch = call_key({name: value for name, value in named.items() if name not in free}, grid)
     unset = {name for name in fixed if name in free or _has_default(name, named, defaults)}
     needed = frozenset(fixed) - unset
-    entries = [entry for entry in table.index.values() if entry.key.keys() >= needed]
-    equal = [entry for entry in entries if all(_is_equal(v, launch.get(n, ABSENT))
-                                               for n, v in entry.key.items())]  # fmt: skip
-    # As in other tables, 1 matches an entry of true where there is none of 1.
-    equal.sort(key=lambda e: any(type(e.key[n]) is not type(launch[n]) for n in e.key))
+    entries = [
+        (_move_towards(launch, entry), entry)
+        for entry in table.index.values()
+        if entry.key.keys() >= needed
+    ]
+    equal = [
+        (key, entry)
+        for key, entry in entries
+        if all(_is_equal(v, launch.get(n, ABSENT)) for n, v in key.items())
+        and (not entry.serves or entry.holds(launch))
+    ]
+    # As in other tables, 1 matches an entry of true where there is none of 1, and an entry for
+    # these sizes alone comes before one for a range.
+    equal.sort(key=lambda pair: (bool(pair[1].serves), _mixes_kinds(pair[0], launch)))
     if equal:
-        return [Hit(equal[0].config, "exact", 0.0, equal[0], table.path)], ""
-    distances = ((_distance(entry.key, launch, parts.constants), entry) for entry in entries)
+        entry = equal[0][1]
+        how = "range" if entry.serves else "exact"
+        return [Hit(entry.config, how, 0.0, entry, table.path)], ""
+    distances = ((_distance(key, launch, parts.constants), entry) for key, entry in entries)
     near = sorted((pair for pair in distances if pair[0] < math.inf), key=itemgetter(0))
     by_config: dict[Key, Hit] = {}
     for far, entry in near:
@@ -78,6 +96,31 @@ def find_calls(
     return [*by_config.values()], miss_text(
         table, {n: launch[n] for n in (*fixed, GRID) if n in launch}
     )
+
+
+def _mixes_kinds(key: Mapping[str, Value], launch: Mapping[str, Value]) -> bool:
+    return any(type(value) is not type(launch[name]) for name, value in key.items())
+
+
+def _move_towards(launch: Mapping[str, Value], entry: Entry) -> Mapping[str, Value]:
+    """The key of an entry, at the nearest of the sizes that it serves."""
+    if not entry.serves:
+        return entry.key
+    key = move_towards(launch, entry)
+
+    def multiply(found: re.Match[str]) -> str:
+        factor, name = found.groups()
+        return f"{int(factor or 1) * int(key[name] or 0)}" if name in entry.serves else found[0]
+
+    def move(value: Value) -> Value:
+        if not isinstance(value, str):
+            return value
+        factor, _, name = value.partition("*")
+        if name in entry.serves and factor.isdecimal():
+            return int(factor) * int(key[name] or 0)
+        return _MULTIPLE.sub(multiply, value)
+
+    return {name: move(value) for name, value in key.items()}
 
 
 def _has_default(name: str, named: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:

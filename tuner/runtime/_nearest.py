@@ -36,7 +36,7 @@ def nearest(
     for entry in entries:
         if by_sizes and not entry.holds(key):
             continue
-        found = distance(key, _move_towards(key, entry), entry.sizes if by_sizes else rule.numeric)
+        found = distance(key, move_towards(key, entry), entry.sizes if by_sizes else rule.numeric)
         if found > min(largest, best[0]) or found == math.inf:
             continue
         mismatches = _boolean_mismatches(key, entry.key)
@@ -45,7 +45,7 @@ def nearest(
     return best[0], best[2]
 
 
-def _move_towards(key: Mapping[str, Value], entry: Entry) -> Mapping[str, Value]:
+def move_towards(key: Mapping[str, Value], entry: Entry) -> Mapping[str, Value]:
     """The entry's key with the nearest of the sizes that it was chosen for."""
     if not entry.serves:
         return entry.key

@@ -1,0 +1,325 @@
+"""Captured calls at other sizes: each is the call that would have been captured there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tuner
+from search_spaces.errors import KernelError, WorkloadError
+from search_spaces.size_range import Range
+from tuner import runtime
+from tuner.tables.kernel_facts import kernel_facts
+from tuner.tables.text import text_of
+from tuner.tables.valid_sizes import valid_sizes
+from workers.device import offline
+
+H200 = offline("cuda:90")
+PAGE = (Path(__file__).parents[2] / "docs" / "capture.md").read_text()
+
+
+@pytest.fixture
+def hazards(kernels):
+    sys.modules.pop("hazard_kernels", None)
+    yield importlib.import_module("hazard_kernels")
+    sys.modules.pop("hazard_kernels", None)
+
+
+def cdiv(one, other):
+    return -(-one // other)
+
+
+def by_block(n):
+    return lambda meta: (cdiv(n, meta["BLOCK"]),)
+
+
+def vector(kernels, n):
+    kernels.tuned[by_block(n)](torch.randn(n), torch.randn(n), torch.empty(n), n, 2.0)
+
+
+def computed(kernels, n):
+    kernels.heuristics_alone[by_block(n)](torch.randn(n), torch.randn(n), torch.empty(n), n, 2.0)
+
+
+def rows(hazards, n, n_cols=40, padding=8):
+    x = torch.randn(n, n_cols + padding)[:, :n_cols]
+    w, out = torch.randn(n_cols), torch.empty(n, n_cols)
+    grid = lambda meta: (cdiv(n, meta["ROWS"]), cdiv(n_cols, meta["COLS"]))  # noqa: E731
+    hazards.scaled_rows[grid](x, w, out, x.stride(0), n, n_cols)
+
+
+def columns(hazards, n):
+    rows(hazards, 12, n, 0)
+
+
+def flat(hazards, n, n_cols=24):
+    x = torch.randn(n * n_cols)
+    hazards.flat_rows[by_block(n * n_cols)](x, torch.empty_like(x), n * n_cols, n, n_cols, BLOCK=64)
+
+
+def sums(hazards, n, tuple_grid=True):
+    x, out = torch.randn(n, 40), torch.empty(n)
+    grid = (n,) if tuple_grid else lambda meta: (n,)
+    hazards.row_sums[grid](x, out, 40, BLOCK=64)
+
+
+def captured_calls(launch, *sizes):
+    with tuner.capture() as calls:
+        for size in sizes:
+            launch(size)
+    return calls
+
+
+def captured(launch, *sizes):
+    calls = captured_calls(launch, *sizes)
+    return calls[calls.names[0]]
+
+
+CASES = {
+    "tuned": (vector, "n", [100]),
+    "tuned of two sizes": (vector, "n", [100, 65]),
+    "heuristics_alone": (computed, "n", [100, 301]),
+    "scaled_rows over rows": (rows, "n_rows", [13]),
+    "scaled_rows over columns": (columns, "n_cols", [40, 71]),
+    "flat_rows": (flat, "n_rows", [11, 29]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_of_any_size_is_the_one_that_is_captured_there(kernels, hazards, case):
+    launch, name, sizes = CASES[case]
+    launch = partial(launch, kernels if launch in (vector, computed) else hazards)
+    kernel = captured(launch, *sizes).declare(ranges={name: (1, 160)})
+
+    @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.integers(1, 160))
+    def check(size):
+        workload = kernel.workloads()[0].with_dims(**{name: size})
+        genuine = captured(launch, size).declare()
+        (other,) = genuine.workloads()
+        made, found = kernel.call(workload), genuine.call(other)
+        for each in ("arguments", "views", "keywords", "options"):
+            assert getattr(made, each) == getattr(found, each)
+        assert [(b.bytes, b.misalignment) for b in made.buffers] == [
+            (b.bytes, b.misalignment) for b in found.buffers
+        ]
+        inputs = kernel.make_inputs(workload, 0, "cpu")
+        tensors = {**inputs, **tuner_outputs(kernel, workload)}
+        for config in kernel.space(workload).bind(workload, H200).enumerate():
+            one = kernel.launches(workload, config, tensors)[-1]
+            same = genuine.launches(other, config, tensors)[-1]
+            assert (one.grid, one.kwargs) == (same.grid, same.kwargs)
+            assert [type(each) for each in one.args] == [type(each) for each in same.args]
+        results = kernel.reference(workload, inputs)
+        expected = genuine.reference(other, inputs)
+        assert results.keys() == expected.keys()
+        assert all(torch.equal(results[key], expected[key]) for key in expected)
+
+    check()
+
+
+def tuner_outputs(kernel, workload):
+    return {
+        name: torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
+        for name, spec in kernel.outputs(workload).items()
+    }
+
+
+@pytest.mark.parametrize("widen", [False, True])
+def test_every_size_of_a_range_is_launched_from_its_table(hazards, tmp_path, widen):
+    calls = captured(partial(columns, hazards), 40, 71)
+    kernel = calls.declare(ranges={"n_cols": Range(3, 90)}, widen=widen)
+    (key,) = {each.with_dims(n_cols=40) for each in kernel.workloads()}
+    assert key.as_dict() == {
+        "x": "float32[12,n_cols]", "w": "float32[n_cols]", "out": "float32[12,n_cols]",
+        "stride": "1*n_cols", "n_rows": 12, "n_cols": 40,
+    }  # fmt: skip
+    config = kernel.default_config(key, H200)
+    sizes = valid_sizes(kernel, H200, key.as_dict(), config)
+    assert sizes == {"n_cols": runtime.Span(3, 90)}
+    parts = [(3, 30, 2), (31, 90, 4)]
+    entries = [
+        runtime.Entry(
+            key.with_dims(n_cols=low + 1).as_dict(),
+            {**config, "ROWS": block},
+            sizes=sizes,
+            serves={"n_cols": runtime.Span(low, high)},
+        )
+        for low, high, block in parts
+    ]
+    table = runtime.Table(
+        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
+        runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
+        kernel_hashes=kernel.kernel_hashes(),
+    )  # fmt: skip
+    (tmp_path / "table.json").write_text(text_of(table))
+    with tuner.applied(tmp_path / "table.json") as application:
+        for at in range(3, 91):
+            columns(hazards, at)
+            assert hazards.scaled_rows.best_config.kwargs["ROWS"] == (2 if at < 31 else 4)
+        (use,) = application.kernels
+        assert (use.hits, use.misses) == (88, 0)
+        # Other sizes are near, as of any call: a config of the library's own serves them.
+        rows(hazards, 12, 40, 8)
+        rows(hazards, 13, 40, 0)
+        columns(hazards, 1)
+    (use,) = application.kernels
+    assert (use.hits, use.misses) == (90, 1)
+
+
+def test_other_processes_make_the_same_calls(hazards, tmp_path):
+    kernel = captured(partial(columns, hazards), 40, 71).declare(
+        ranges={"n_cols": (1, 90)}, folder=tmp_path
+    )
+    workload = kernel.workloads()[0].with_dims(n_cols=33)
+    again = tuner.load_kernel(kernel.spec)
+    assert again.call(workload) == kernel.call(workload)
+    assert (again.launch_hash(), again.check_hash()) == (kernel.launch_hash(), kernel.check_hash())
+    assert dict(again.ranges) == {"n_cols": Range(1, 90)}
+    for wrong in (91, 0, True, "3"):
+        with pytest.raises(WorkloadError, match=r"is outside of 1\.\.90"):
+            kernel.check_workload(workload.with_dims(n_cols=wrong))
+    with pytest.raises(WorkloadError, match="no such call"):
+        kernel.check_workload(workload.with_dims(n_rows=13))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ({"m": (1, 9)}, "ranges names m, which is no argument"),
+        ({"scale": (1, 9)}, "ranges names scale, which is free"),
+        ({"x": (1, 9)}, "ranges names x, which is no size"),
+        ({"BLOCK": (1, 9)}, "ranges names BLOCK, which is no size"),
+        ({"n": (9, 1)}, "9..1 is empty: 9 is above 1"),
+        ({"n": 9}, "ranges has n=9: no range"),
+        ({"n": (0, 9)}, "0 is no size"),
+        ({"n": (1, 9), "m": (1, 9)}, "ranges names n and m"),
+    ],
+)
+def test_a_range_that_the_call_cannot_have_is_refused_in_one_line(kernels, ranges, message):
+    with pytest.raises(KernelError, match=re.escape(message)) as error:
+        tuner.tune(captured(partial(vector, kernels), 100), ranges=ranges)
+    assert "\n" not in error.value.message
+    assert error.value.hint
+
+
+def square(hazards, n):
+    rows(hazards, n, n, 0)
+
+
+def indexed(hazards, n):
+    x, index, out = torch.randn(n), torch.randperm(n).int(), torch.empty(n)
+    hazards.scattered[by_block(n)](x, index, out, n)
+
+
+def power_of_two(hazards, n):
+    hazards.looped[(1,)](torch.randn(n), torch.empty(n), n, 3, BLOCK=128)
+
+
+def one_program(hazards, n):
+    hazards.root[(1,)](torch.rand(n), torch.empty(n), n, BLOCK=256)
+
+
+@pytest.mark.parametrize(
+    ("launch", "name", "sizes", "message"),
+    [
+        (square, "n_rows", [48], "48 at n_rows=48, and may follow n_rows or not"),
+        (columns, "n_cols", [40], "dim 1 of x is 40 at n_cols=40, and may follow n_cols or not"),
+        (flat, "n_rows", [11], "dim 0 of x is 264 at n_rows=11, and may follow n_rows or not"),
+        (power_of_two, "n", [100], "BLOCK is 128 at n=100, and may follow n or not"),
+        (one_program, "n", [100], "its grid (1,) may follow n or not"),
+        (one_program, "n", [1], "what follows n is not seen in calls with n=1"),
+        (indexed, "n", [100], "index has integers that may be indices (it holds up to 99)"),
+    ],
+)
+def test_what_the_calls_do_not_show_is_refused_in_one_line(hazards, launch, name, sizes, message):
+    calls = captured(partial(launch, hazards), *sizes)
+    with pytest.raises(KernelError, match=re.escape(message)) as error:
+        calls.declare(ranges={name: (1, 2000)})
+    assert "\n" not in error.value.message
+    assert error.value.hint
+
+
+def partly(hazards, n):
+    """A grid of the caller's that reaches 256 elements alone."""
+    x = torch.rand(n)
+    hazards.root[(4,)](x, torch.empty(n), n, BLOCK=64)
+
+
+def test_a_grid_that_is_too_small_elsewhere_is_found_by_running_there(hazards):
+    calls = captured(partial(partly, hazards), 230, 100)
+    with pytest.raises(KernelError, match="at n=461: it leaves elements of out as they are"):
+        calls.declare(ranges={"n": (1, 1000)})
+
+
+def test_indices_below_the_least_size_are_drawn_again(hazards):
+    def launch(n):
+        x, index, out = torch.randn(n), torch.randint(0, 4, (n,)).int(), torch.empty(n)
+        hazards.gathered_again[by_block(n)](x, index, out, n)
+
+    kernel = captured(launch, 100).declare(ranges={"n": (8, 300)})
+    for size in (8, 300):
+        workload = kernel.workloads()[0].with_dims(n=size)
+        index = kernel.make_inputs(workload, 0, "cpu")["index"]
+        assert len(index) == size
+        assert 0 <= int(index.min()) <= int(index.max()) < 4
+
+
+RUN = """
+import sys
+import tuner
+
+if __name__ == "__main__":
+    calls = tuner.load_calls(sys.argv[1])
+    result = tuner.tune(calls["tuned"], ranges={"n": (60, 300)}, target="cuda:90", budget=1)
+    print(type(result).__name__, *(each.workload.key for each in result.results))
+    print(*(f"{status}" for each in result.results for status in each.trials["status"]))
+"""
+
+
+def test_a_campaign_builds_and_verifies_the_sizes_of_a_range(kernels, tmp_path, monkeypatch):
+    calls = captured_calls(partial(vector, kernels), 100)
+    calls.save(tmp_path / "calls.json")
+    (tmp_path / "run.py").write_text(RUN)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
+    done = subprocess.run(
+        [sys.executable, "run.py", "calls.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": folders},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "RangeResult x=float32[n] y=float32[n] out=float32[n] n=60", "correct"
+    ], done.stderr  # fmt: skip
+
+
+def test_the_page_shows_a_range(kernels, tmp_path, monkeypatch):
+    (block,) = re.findall(r"```python\n([^`]*?ranges=.*?)```", PAGE, re.DOTALL)
+    kernel = None
+
+    class Exported:
+        def export(self, path):
+            return [path]
+
+    def tune(calls, **keywords):
+        nonlocal kernel
+        kernel = calls.declare(**keywords)
+        return Exported()
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    exec(block, {"tuner": tuner, "launch": partial(vector, kernels)})
+    assert kernel.call(kernel.workloads()[0].with_dims(n=65536)).grid.sizes == (1024,)
