@@ -60,6 +60,13 @@ class TrialStore(Transactions):
 
         return self._read(find)
 
+    def find_prunable(self, runs: Sequence[int]) -> list[FoundTrial]:
+        """The trials of these runs, without those whose results another run has taken over."""
+        copied = select(Trial.copied_from).join(Task, Trial.task_id == Task.id)
+        taken = copied.where(Task.run_id.not_in(runs), Trial.copied_from != "")
+        query = _FOUND.where(Task.run_id.in_(runs), Trial.attempt_id.not_in(taken))
+        return self._read(lambda each: [_record(row) for row in each.execute(query)])
+
     def list_kernels(self) -> list[str]:
         """The names of all kernels that have tasks."""
         query = select(Kernel.name).distinct().order_by(Kernel.name)
@@ -164,8 +171,18 @@ def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> in
         )
         connection.execute(delete(Measurement).where(Measurement.trial_id.in_(ids)))
         deleted += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
+    _set_best(connection, task_id)
     _reopen(connection, task_id)
     return deleted
+
+
+def _set_best(connection: Connection, task_id: int) -> None:
+    """Set the best time of a task to that of the trials that are left."""
+    left = select(func.min(Measurement.median_us)).join(Trial, Measurement.trial_id == Trial.id)
+    best = left.where(Trial.task_id == task_id, Trial.status == Status.CORRECT)
+    connection.execute(
+        update(Task).where(Task.id == task_id).values(best_us=best.scalar_subquery())
+    )
 
 
 def _reopen(connection: Connection, task_id: int) -> None:

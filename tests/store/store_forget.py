@@ -50,6 +50,16 @@ class Forgetting:
         assert found(store, words=(word, "M=77777")) == set()
         assert found(store, statuses=tuple(Status)) == {"a0", "a1", "a2", "a3"}
 
+    def test_the_best_time_is_that_of_the_trials_that_are_left(self, store: Store) -> None:
+        task = new_task(store)
+        for number, median_us in enumerate((30.0, 10.0, 20.0)):
+            store.record_trial(task.task_id, trial(number, median_us=median_us))
+        right = store.find_trials(TrialFilter(statuses=(Status.CORRECT,)))
+        for gone, best_us in (([right[1]], 20.0), (right, None)):
+            store.forget(gone)
+            assert [each.best_us for each in store.overview(task.run_id)] == [best_us]
+            assert store.check() == []
+
     def test_what_is_forgotten_is_not_known_and_may_come_again(self, store: Store) -> None:
         task = new_task(store)
         store.record_trial(task.task_id, trial(0))

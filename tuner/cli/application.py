@@ -28,6 +28,7 @@ from tuner.cli import (
     import_,
     init,
     logs,
+    prune,
     replay,
     report,
     run,
@@ -69,6 +70,7 @@ app.command("import")(import_.import_)
 app.command("replay")(replay.replay)
 app.command("tag")(tag.tag)
 app.command("forget")(forget.forget)
+app.command("prune")(prune.prune)
 app.command("compare")(compare.compare)
 app.command("apply")(apply.apply)
 app.command("bench")(bench.bench)

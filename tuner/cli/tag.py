@@ -24,7 +24,7 @@ def tag(
     remove: Annotated[bool, flag("--remove", help="Remove the run's tag.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Give a run a tag, by which every command takes it.
+    """Give a run a tag, by which every command takes it, and keep it from `tuner prune`.
 
     A run has one tag, and a tag is that of one run: it moves from a run that has it.
     """
