@@ -161,7 +161,7 @@ def _load(spec: str, paths: Sequence[str]) -> Kernel:
     if spec.startswith(_RECORDED):
         return _load_recording(spec, paths)
     place, _, attribute = spec.rpartition(":")
-    if not place:
+    if not place or not attribute:
         return _load_named(spec)
     if place.endswith(".py"):
         file = find_file(place, paths)

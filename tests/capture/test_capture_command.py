@@ -166,7 +166,7 @@ def unusable(tmp_path, monkeypatch):
     [
         ([], "there are no campaigns in"),
         (["quickstart", "--calls", "calls.json"], "a campaign and --calls are given"),
-        (["quickstart", "--widen"], "--target and --widen belong to --calls"),
+        (["quickstart", "--widen"], "--widen belongs to --calls"),
         (["--calls", "none.json"], "none.json: No such file"),
         (["--calls", "calls.json"], "none of its calls can be tuned"),
         (["--calls", "calls.json", "--kernel", "mein"], "did you mean 'mine'"),

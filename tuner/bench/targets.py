@@ -99,17 +99,26 @@ def bench_target(
     `cuda:90`...; by default the best device of this machine. timed: whether the device must be able
     to time. Raises `TunerError`.
     """
-    paths = (str(base.resolve()),)
-    likely = devices.assume_device([target] if target else [])
-    found = kernel_named(kernel, settings.kernels, paths, likely)
-    device, runner = _place(found, target, timed)
+    found, kinds = pick_kernel(settings, base, kernel, target)
+    device, runner = _place(found, kinds, target, timed)
     found = registry.for_device(found, device)
-    chosen = _workloads(found, workloads)
+    chosen = pick_workloads(found, workloads)
+    paths = (str(base.resolve()),)
     return BenchTarget(found, chosen, device, runner, KernelRef(found.spec, paths))
 
 
-def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str]:
-    kinds = _kinds(kernel, target)
+def pick_kernel(
+    settings: Settings, base: Path, name: str, target: str | None
+) -> tuple[Kernel, Sequence[str]]:
+    """A kernel of the command line, and the kinds of device to look for, the preferred first."""
+    likely = devices.assume_device([target] if target else [])
+    found = kernel_named(name, settings.kernels, (str(base.resolve()),), likely)
+    return found, _kinds(found, target)
+
+
+def _place(
+    kernel: Kernel, kinds: Sequence[str], target: str | None, timed: bool
+) -> tuple[Device, str]:
     if isinstance(kernel, RecordedKernel):
         return kernel.device, kernel.device.kind
     for kind in kinds:
@@ -159,7 +168,8 @@ def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
     return [kind]
 
 
-def _workloads(kernel: Kernel, texts: Sequence[str] | None) -> tuple[Workload, ...]:
+def pick_workloads(kernel: Kernel, texts: Sequence[str] | None) -> tuple[Workload, ...]:
+    """The workloads that texts of the command line choose, as `bench_target` has them."""
     own = guarded_calls.workloads(kernel)
     if texts is None:
         return tuple(own)

@@ -27,6 +27,7 @@ from tuner.cli.command_context import (
     warn_of_job_folders,
 )
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import duration, watch
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
@@ -61,7 +62,9 @@ def run(
     campaign: Annotated[
         str | None,
         typer.Argument(
-            help="The campaign's name in config.yaml; the only one by default.", show_default=False
+            help="The campaign's name in config.yaml; the only one by default. Or a kernel, as "
+            "file.py:object, which needs no config.yaml.",
+            show_default=False,
         ),
     ] = None,
     config: ConfigOption = None,
@@ -70,7 +73,12 @@ def run(
         typer.Option(metavar="FILE", help="Tune the calls that `tuner capture -o FILE` wrote."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="With --calls: cuda, hip or cuda:90; by default cuda.")
+        str | None,
+        typer.Option(
+            help="Of a kernel: cuda, hip, cpu or cuda:90; by default its own kinds. Of --calls: by "
+            "default cuda.",
+            show_default=False,
+        ),
     ] = None,
     widen: Annotated[
         bool,
@@ -132,8 +140,16 @@ def run(
             settings, calls, kernels=kernel or (), target=target, widen=widen
         )
         kernel = None
+    elif names_kernel(campaign):
+        settings, campaign = with_kernel(
+            settings, base, f"{campaign}", workloads=workload or (), target=target
+        )
+        workload = None
     if not settings.campaigns:
-        raise TunerError(f"there are no campaigns in {base}", "write config.yaml with `tuner init`")
+        raise TunerError(
+            f"there are no campaigns in {base}",
+            "write config.yaml with `tuner init`, or name a kernel: `tuner run file.py:object`",
+        )
     if campaign is None:
         campaign = _pick_campaign(settings)
     if not dry_run:
@@ -192,9 +208,12 @@ def _check_campaign(
             "a campaign and --calls are given",
             "name a campaign of config.yaml, or a file of captured calls with --calls",
         )
-    if calls is None and (target is not None or widen):
+    if calls is None and widen:
+        raise TunerError("--widen belongs to --calls", "add --calls FILE, of `tuner capture`")
+    if calls is None and target is not None and not names_kernel(campaign):
         raise TunerError(
-            "--target and --widen belong to --calls", "set the campaign's targets in config.yaml"
+            "--target belongs to --calls and to kernels as file.py:object",
+            "set the campaign's targets in config.yaml",
         )
 
 

@@ -1,0 +1,82 @@
+"""`tuner run FILE:object`: one kernel as a campaign, with and without config.yaml."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+from cpu_samples import KERNEL
+
+import tuner as library
+from results_db import Store
+from tuner.cli.kernel_campaign import with_kernel
+from tuner.settings import load
+
+SPEC = "double.py:Double"
+QUICK = "version: 1\npool: {kind: local, builders: 1}\nmeasure: {final_pairs: 8, warm_ms: 1}\n"
+
+
+@pytest.fixture
+def file(folder):
+    path = folder / "double.py"
+    path.write_text(KERNEL.replace("[Workload.of(n=1000)]", "[Workload.of(n=n) for n in (7, 9)]"))
+    return path
+
+
+def planned(tuner, *words: str) -> list[str]:
+    result = tuner("run", SPEC, "--dry-run", "--format", "json", *words)
+    assert result.code == 0, result.err
+    return [row["workload"] for row in json.loads(result.out)]
+
+
+def test_the_plan_has_the_workloads_of_the_kernel_or_those_named(tuner, file, folder):
+    assert planned(tuner) == ["n=7", "n=9"]
+    assert planned(tuner, "--workload", "n=9") == ["n=9"]
+    assert planned(tuner, "--workload", "n=50", "--workload", "n=7") == ["n=50", "n=7"]
+    assert not (folder / "results").exists()
+
+
+def test_the_limits_and_the_strategy_are_those_of_tune(folder, file):
+    settings, name = with_kernel(*load(), SPEC)
+    campaign = settings.campaigns[name]
+    defaults = inspect.signature(library.tune).parameters
+    assert campaign.budget.trials == defaults["budget"].default
+    assert campaign.strategy.name == defaults["strategy"].default
+    assert campaign.strategy.seed == defaults["seed"].default
+    assert campaign.targets == ["cpu"]
+
+
+def test_a_kernel_beside_a_campaign_is_run_with_the_settings_of_the_file(tuner, file, folder, url):
+    (folder / "config.yaml").write_text(
+        f"{QUICK}campaigns:\n  c: {{tasks: [{{kernel: softmax}}], targets: [cuda]}}\n"
+    )
+    result = tuner("run", SPEC, "--workload", "n=9", "--quiet")
+    assert result.code == 0, result.err
+    assert f"report: {folder / 'results' / 'report.html'}" in result.out
+    with Store.open(url) as store:
+        (run,) = store.runs()
+        (task,) = store.tasks(run.run_id)
+    assert (run.campaign, task.key.kernel, task.key.workload.key) == (SPEC, "double", "n=9")
+    again = tuner("run", SPEC, "--workload", "n=9", "--quiet")
+    assert "nothing measured" in again.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["double.py:Doubel"], "did you mean 'Double'"),
+        (["double.py:"], "unknown kernel 'double.py:'"),
+        (["other.py:Double"], "there is no file other.py"),
+        ([SPEC, "--workload", "m=3"], "also needs n"),
+        ([SPEC, "--target", "cuda"], "runs on cpu, not on cuda"),
+        ([SPEC, "--calls", "calls.json"], "a campaign and --calls are given"),
+        (["double", "--target", "cpu"], "--target belongs to --calls and to kernels"),
+        ([SPEC, "--widen"], "--widen belongs to --calls"),
+    ],
+)
+def test_a_mistake_is_one_line(tuner, file, folder, words, message):
+    result = tuner("run", *words)
+    assert result.code == 2
+    assert message in result.error
+    assert not (folder / "results").exists()
