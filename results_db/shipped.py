@@ -78,6 +78,19 @@ def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | No
     return min(timed)[2] if timed else None
 
 
+def describe_ratio(ratio: object, name: object = None) -> str | None:
+    """`1.08x`, followed by the name of what it is compared with; None without a ratio.
+
+    What is slower by the figure that is shown is said in words: `slower than eager (0.95x)`.
+    """
+    if not isinstance(ratio, float):
+        return None
+    figure = f"{ratio:.2f}x"
+    if name and float(figure[:-1]) < 1.0:
+        return f"slower than {name} ({figure})"
+    return f"{figure} {name}" if name else figure
+
+
 def _may_be_worse(selection: SelectionRecord) -> str:
     if selection.verdict == Verdict.SLOWER:
         return "the confirmation found the winner of the search slower than the default"

@@ -9,8 +9,8 @@ import json
 import pytest
 from cli_samples import BEST, HOSTILE, fill
 
+from results_db.shipped import describe_ratio
 from search_spaces.recorded.recorded_kernel import synthesize
-from tuner.cli.winners import over
 
 CONFIG = """version: 1
 pool: {kind: local, builders: 1}
@@ -46,7 +46,7 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert f"{known['median_us']:.4g} us [" in row
     assert f" {known['verdict']} " in row
     assert f"{known['speedup']:.2f}x" in row
-    assert over(known["over_baseline"], known["baseline"]) in row
+    assert describe_ratio(known["over_baseline"], known["baseline"]) in row
     assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
@@ -156,4 +156,4 @@ def test_hostile_names_are_inert(tuner, url, style):
      (0.95, "slower than eager (0.95x)")],
 )  # fmt: skip
 def test_what_is_slower_than_a_baseline_is_said_in_words(ratio, said):
-    assert over(ratio, "eager") == said
+    assert describe_ratio(ratio, "eager") == said

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from results_db.config_text import format_triton_config
 from search_spaces.errors import TunerError
 from search_spaces.log_ratio import pick_ratio, split_ratio
 from search_spaces.records import config_key
@@ -137,8 +138,6 @@ def _pick(record: Any, names: tuple[str, ...]) -> dict[str, object]:
 
 def _write_config(task: TaskInfo, config: Config) -> dict[str, object]:
     """The config, what differs from the default, and both forms in which it can be pasted."""
-    from tuner.tables.table_files import format_triton_config
-
     default = task.selection.default if task.selection else None
     changed = {name: value for name, value in config.items() if (default or {}).get(name) != value}
     return {

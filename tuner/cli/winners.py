@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results_db.shipped import Shipped, fastest_baseline, select_shipped
+from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
 from search_spaces.log_ratio import LogRatio, split_ratio
 from tuner.cli.console import READABLE, Format, cell, emit, format_us
 from tuner.cli.text_table import filled_columns
@@ -107,8 +107,8 @@ def format_winner(row: Mapping[str, Any]) -> dict[str, str | None]:
     config = None if row["config"] is None else cell(row["config"])
     return {
         "config": f"{config} (the default)" if row["ships"] == "default" else config,
-        "vs_default": over(row.get("speedup")),
-        "vs_baseline": over(row.get("over_baseline"), row.get("baseline")),
+        "vs_default": describe_ratio(row.get("speedup")),
+        "vs_baseline": describe_ratio(row.get("over_baseline"), row.get("baseline")),
     }
 
 
@@ -125,19 +125,6 @@ def choose_style(row: Mapping[str, Any]) -> str:
 STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = dict.fromkeys(
     ("verdict", "state", "vs_baseline"), choose_style
 )
-
-
-def over(ratio: object, name: object = None) -> str | None:
-    """`1.08x`, followed by the name of what it is compared with; None without a ratio.
-
-    What is slower by the figure that is shown is said in words: `slower than eager (0.95x)`.
-    """
-    if not isinstance(ratio, float):
-        return None
-    figure = f"{ratio:.2f}x"
-    if name and float(figure[:-1]) < 1.0:
-        return f"slower than {name} ({figure})"
-    return f"{figure} {name}" if name else figure
 
 
 def _format_row(row: Mapping[str, Any]) -> dict[str, object]:

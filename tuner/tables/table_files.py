@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from search_spaces.records import Value, digest
+from results_db.config_text import split_triton_config
+from search_spaces.records import digest
 from tuner.runtime import Table
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 from tuner.tables.text import file_name, text_of
-
-#: Arguments of `triton.Config` other than its kwargs.
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 class Tables:
@@ -34,8 +31,8 @@ class TritonConfigs:
                 {
                     "key": dict(entry.key),
                     "configs": [
-                        _split_config(entry.config),
-                        *(_split_config(tie) for tie in entry.tie_set if tie != entry.config),
+                        split_triton_config(entry.config),
+                        *(split_triton_config(tie) for tie in entry.tie_set if tie != entry.config),
                     ],
                 }
                 for entry in table.entries
@@ -58,17 +55,3 @@ def _name_files(results: Results) -> Iterator[tuple[str, Table]]:
 def _tasks(table: Table) -> tuple[int, ...]:
     found = (entry.provenance.get("task") for entry in table.entries)
     return tuple(sorted(task for task in found if isinstance(task, int)))
-
-
-def format_triton_config(config: Mapping[str, Value]) -> str:
-    """The config as Python writes it: `triton.Config({"BLOCK": 1024}, num_warps=8)`."""
-    parts = _split_config(config)
-    kwargs = ", ".join(f"{json.dumps(name)}: {v!r}" for name, v in parts.pop("kwargs").items())
-    options = [f"{name}={value!r}" for name, value in parts.items()]
-    return f"triton.Config({', '.join([f'{{{kwargs}}}', *options])})"
-
-
-def _split_config(config: Mapping[str, Value]) -> dict[str, Any]:
-    options = {name: config[name] for name in _OPTIONS if name in config}
-    kwargs = {name: value for name, value in config.items() if name not in _OPTIONS}
-    return {"kwargs": kwargs, **options}
