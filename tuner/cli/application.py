@@ -22,6 +22,7 @@ from tuner.cli import (
     compare,
     config,
     database,
+    demo,
     doctor,
     export,
     forget,
@@ -58,6 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("init")(init.init)
+app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("runs")(status.list_runs)

@@ -175,7 +175,14 @@ def run(
         _print_plan(settings, campaign, options, style)
         return
     warn_of_job_folders(settings)
-    outcome = _execute(settings, campaign, options, quiet=quiet)
+    run_and_print(settings, campaign, options, style, quiet=quiet)
+
+
+def run_and_print(
+    settings: Settings, name: str, options: RunOptions, style: Format, *, quiet: bool
+) -> None:
+    """Run a campaign and print its outcome; raises for a run that is no success."""
+    outcome = _execute(settings, name, options, quiet=quiet)
     with final_output():
         _print_outcome(settings, outcome, style, quiet=quiet)
     _leave(outcome)
