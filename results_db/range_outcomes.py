@@ -109,8 +109,14 @@ def divide(outcomes: Sequence[SizeOutcome], gain: float, weigh: Weigh) -> list[S
 
 
 def find_switch(lower: int, upper: int) -> int:
-    """The last size that the lower of two neighbouring segments serves."""
-    return max(lower, min(upper - 1, math.isqrt(lower * upper)))
+    """The last size that the lower of two neighbouring segments serves: the roundest one there.
+
+    Blocks hold powers of two: just beyond a multiple of one, a launch takes the blocks of the next.
+    """
+    unit = 1 << (upper - 1).bit_length()
+    while (size := -(-lower // unit) * unit) >= upper:
+        unit //= 2
+    return size
 
 
 def _weigh_each(outcomes: Sequence[SizeOutcome], weigh: Weigh) -> list[float]:

@@ -20,6 +20,8 @@ from search_spaces.records import Value, Workload
 _PIECE = re.compile(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*(?:step\s+(\d+)\s*)?)?$")
 #: Sizes that are nearer to each other than this, in octaves, have no size between them.
 _NARROW = 0.25
+#: Sizes of at most this ratio have a size between them that no block divides, if it is not small.
+_NEAR, _SMALL = 3, 32
 #: The most sizes that a histogram may have.
 MAX_SIZES = 100_000
 
@@ -243,16 +245,20 @@ def list_places(sizes: Range) -> dict[int, tuple[int, int] | None]:
 
 
 def find_middle(sizes: Range, low: int, high: int) -> int | None:
-    """The member in the middle of two on a log scale, rounded as people choose sizes.
+    """The member in the middle of two on a log scale.
 
-    It has at most four significant bits where the range has such a size strictly between. Of sizes
-    with weights it is the heaviest one in the middle half.
+    It has at most four significant bits where the range has such a size strictly between, as sizes
+    that people choose; between near ones it is one less, since most sizes of a range are odd to
+    every block, and a launch that has to mask is often won by another config. Of sizes with weights
+    it is the heaviest one in the middle half.
     """
     exact = math.sqrt(low * high)
     quarter = (high / low) ** 0.25
     if heaviest := sizes.find_heaviest(low * quarter, high / quarter):
         return heaviest
-    near = (_round(sizes, exact), sizes.snap(exact), *_step_inside(sizes, low, high))
+    rounded = _round(sizes, exact)
+    odd = [sizes.snap(rounded - 1)] if high <= _NEAR * low and rounded > _SMALL else []
+    near = (*odd, rounded, sizes.snap(exact), *_step_inside(sizes, low, high))
     return next((size for size in near if low < size < high), None)
 
 

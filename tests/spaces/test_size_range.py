@@ -138,3 +138,10 @@ def test_tasks_of_one_range_share_their_other_dims():
 def test_what_is_no_range_is_said(make, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         make()
+
+
+def test_between_near_sizes_lies_one_that_no_block_divides():
+    assert find_middle(Range(1, 8192), 1024, 2048) == 1407
+    assert find_middle(Range(1, 8192), 88, 128) == 103
+    assert find_middle(Range(64, 8192, step=64), 1024, 2048) == 1408
+    assert find_middle(Range(1, 8192), 8, 16) == 11

@@ -4,14 +4,16 @@ Notation: a < m < b are sizes of the range, t(s) the least confirmed time at s.
 
 The middle of a range is searched, then its ends from there. Then intervals are bisected. At the
 middle m of an interval (a, b) the fastest configs of a and b are measured, with no search. A search
-at m follows only where it may pay: time grows with the size, and at most in proportion to it, so
-that
+at m follows only where it may pay: time grows with the size, and at most as the work does, so that
 
-    t(m) >= max(t(a), t(b) m / b),
+    t(m) >= max(t(a), t(b) (m / b)^q),
 
-and the best of them within the gain of this bound cannot be beaten by more. After half of the
-searches, each further one has to promise twice as much as the one before. An interval is not
-bisected where one config serves both ends within the gain and the interval is narrow.
+where the work grows with the power q of the size, 1 or more as the times at a and b tell. The best
+of the configs within the gain of this bound cannot be beaten by more. After half of the searches,
+each further one has to promise half as much again as the one before, and wide intervals that are
+undecided keep a search each. An interval is not
+bisected where it is narrow and one config serves both ends within half of the gain, which leaves
+the other half for what it loses between them.
 
 Measured times of layer_norm say how many configs of each neighbour to compare
 (docs/decisions/0020-ranges-are-bisected.md).
@@ -34,7 +36,13 @@ from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
 
 #: An interval wider than this, in octaves, is looked into though one config serves both ends.
-_WIDE = 1.0
+_WIDE = 0.5
+#: By how much each search after the first half has to promise more than the one before.
+_GROWTH = 1.5
+#: The work grows with the power 2 of the size if the time grows by more than 1 and this.
+_ABOVE = 0.1
+#: An interval is wider than another if it has this many times its octaves.
+_WIDER = 1.4
 #: Configs of each neighbour, and configs in all, that are measured between two sizes.
 _OF_EACH, _IN_ALL = 12, 28
 #: The most configs that are tried at a size that is not searched: these and the default config.
@@ -110,10 +118,18 @@ class _OneRange:
         others = [config for config in screened if config_key(config) not in raced]
         return [*raced.values(), *others][:_OF_EACH]
 
+    def count_undecided(self, width: float) -> int:
+        """Sizes that may still be searched, in intervals wider than this many octaves."""
+        return sum(
+            size not in self.known
+            and not _is_searched(task)
+            and _find_width(task.spec.place) > width
+            for size, task in self.tasks.items()
+        )
+
     def count_searches(self) -> int:
         """The sizes that are or were searched, and not only compared."""
-        begun = [each for each in self.tasks.values() if each.active or each.search.trials]
-        return sum(each.search.asker.searches for each in begun)
+        return sum(map(_is_searched, self.tasks.values()))
 
 
 class RangeSearches:
@@ -188,7 +204,7 @@ def _key_of(spec: TaskSpec, place: RangePlace) -> _Key:
 
 
 def _worth_a_look(lower: SizeOutcome, upper: SizeOutcome, gain: float) -> bool:
-    allowed = math.log1p(gain)
+    allowed = math.log1p(gain / 2)
     shared = any(max(lower.loss(key), upper.loss(key)) <= allowed for key in lower.losses)
     return not shared or math.log2(upper.size / lower.size) > _WIDE
 
@@ -197,15 +213,28 @@ def _find_bound_us(lower: SizeOutcome, upper: SizeOutcome, size: int) -> float:
     """The least time that a search may find between two sizes; 0 where that is not known."""
     if lower.best_us is None or upper.best_us is None:
         return 0.0
-    return max(lower.best_us, upper.best_us * size / upper.size)
+    power = math.log(upper.best_us / lower.best_us) / math.log(upper.size / lower.size)
+    grows = max(1, math.ceil(power - _ABOVE))
+    return max(lower.best_us, upper.best_us * (size / upper.size) ** grows)
+
+
+def _is_searched(task: Task) -> bool:
+    return (task.active or len(task.search.trials) > 0) and task.search.asker.searches
+
+
+def _find_width(place: RangePlace | None) -> float:
+    """The octaves of the interval in which a size lies; infinite for the ends and the middle."""
+    if place is None or place.between is None:
+        return math.inf
+    return math.log2(place.between[1] / place.between[0])
 
 
 def _find_least_gain(place: RangePlace, group: _OneRange) -> float:
     """What the next search has to promise, as a share of the time; infinite beyond the last one."""
     searched = group.count_searches()
-    if searched >= place.searches:
+    if searched + group.count_undecided(_find_width(place) * _WIDER) >= place.searches:
         return math.inf
-    return place.gain * 2.0 ** max(0, searched - place.searches // 2)
+    return place.gain * _GROWTH ** max(0, searched - place.searches // 2)
 
 
 def _list_starts(
