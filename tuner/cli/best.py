@@ -18,6 +18,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
+from tuner.cli.completion import complete_kernels
 from tuner.cli.console import Format, FormatOption, note
 from tuner.cli.winners import emit_winners, winner_row
 
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 def best(
     kernel: Annotated[
         str | None,
-        typer.Argument(help="Only this kernel: its name, or file.py:object.", metavar="KERNEL"),
+        typer.Argument(
+            help="Only this kernel: its name, or file.py:object.",
+            metavar="KERNEL",
+            autocompletion=complete_kernels,
+        ),
     ] = None,
     workload: WorkloadsOption = None,
     device: Annotated[

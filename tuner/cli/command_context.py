@@ -12,6 +12,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
+from tuner.cli.completion import complete_runs
 from tuner.cli.console import note
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ _started_s = time.monotonic()
 LARGEST = 2**63 - 1
 RunArgument = Annotated[
     str | None,
-    typer.Argument(help="The run's number or tag; the latest run by default.", metavar="RUN"),
+    typer.Argument(
+        help="The run's number or tag; the latest run by default.",
+        metavar="RUN",
+        autocompletion=complete_runs,
+    ),
 ]
 
 

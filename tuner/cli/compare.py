@@ -12,6 +12,7 @@ import typer
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
 from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
 
 _WHAT = ("kernel", "workload", "device")
@@ -36,8 +37,20 @@ def _check_fail_on(text: str) -> str:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="The run to compare with: number or tag.", metavar="A")],
-    b: Annotated[str, typer.Argument(help="The run to compare: number or tag.", metavar="B")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="The run to compare with: number or tag.",
+            metavar="A",
+            autocompletion=complete_runs,
+        ),
+    ],
+    b: Annotated[
+        str,
+        typer.Argument(
+            help="The run to compare: number or tag.", metavar="B", autocompletion=complete_runs
+        ),
+    ],
     fail_on: Annotated[
         str,
         typer.Option(

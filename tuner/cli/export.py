@@ -19,6 +19,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
+from tuner.cli.completion import complete_exporters
 from tuner.cli.console import note
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def export(
             "-f",
             help="tuner, triton, vllm, sglang, inductor, t4, csv, parquet, optuna, space or the "
             "name of another exporter.",
+            autocompletion=complete_exporters,
         ),
     ] = "tuner",
     output: Annotated[

@@ -10,14 +10,21 @@ import typer
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, config_key
 from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
+from tuner.cli.completion import complete_kernels, complete_runs
 from tuner.cli.console import Format, FormatOption, emit, note
 
 _TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
 
 
 def forget(
-    run: Annotated[str | None, typer.Option(help="Only trials of this run: number or tag.")] = None,
-    kernel: Annotated[str | None, typer.Option(help="Only trials of this kernel.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Only trials of this run: number or tag.", autocompletion=complete_runs),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(help="Only trials of this kernel.", autocompletion=complete_kernels),
+    ] = None,
     workload: Annotated[
         str | None,
         typer.Option(help="Only workloads with these dims, as 'M=32 dtype=float16'."),

@@ -26,6 +26,7 @@ from tuner.cli.command_context import (
     store_of,
     warn_of_job_folders,
 )
+from tuner.cli.completion import complete_campaigns, complete_kernels
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import duration, watch
@@ -65,6 +66,7 @@ def run(
             help="The campaign's name in config.yaml; the only one by default. Or a kernel, as "
             "file.py:object, which needs no config.yaml.",
             show_default=False,
+            autocompletion=complete_campaigns,
         ),
     ] = None,
     config: ConfigOption = None,
@@ -88,7 +90,8 @@ def run(
         ),
     ] = False,
     kernel: Annotated[
-        list[str] | None, typer.Option(help="Only this kernel; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Only this kernel; may be repeated.", autocompletion=complete_kernels),
     ] = None,
     workload: WorkloadsOption = None,
     trials: Annotated[

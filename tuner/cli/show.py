@@ -13,6 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.log_ratio import pick_ratio, split_ratio
 from search_spaces.records import config_key
 from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit_record
 from tuner.cli.status import FIELDS, SHOWN, list_tasks
 from tuner.cli.winners import describe_winner, winner_row
@@ -37,6 +38,7 @@ def show(
         typer.Argument(
             help="A run (3 or its tag), one of its tasks (3/41), a trial of that task (3/41/17).",
             metavar="RUN|RUN/TASK|RUN/TASK/TRIAL",
+            autocompletion=complete_runs,
         ),
     ],
     config: ConfigOption = None,

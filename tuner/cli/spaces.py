@@ -12,6 +12,7 @@ from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
 from tuner.cli.command_context import ConfigOption, flag, settings_of
+from tuner.cli.completion import complete_kernels
 from tuner.cli.console import Format, FormatOption, emit, note
 
 if TYPE_CHECKING:
@@ -70,7 +71,12 @@ def list_spaces(
 @app.command()
 def show(
     kernel: Annotated[
-        str, typer.Argument(help="A name, module:object or file.py:object.", metavar="KERNEL")
+        str,
+        typer.Argument(
+            help="A name, module:object or file.py:object.",
+            metavar="KERNEL",
+            autocompletion=complete_kernels,
+        ),
     ],
     workload: Annotated[
         str | None,

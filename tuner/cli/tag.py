@@ -9,6 +9,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
+from tuner.cli.completion import complete_runs
 from tuner.cli.console import note
 
 #: A word that is no number and holds no `/`, which separates run, task and trial.
@@ -16,7 +17,12 @@ _NAME = re.compile(r"[^\W\d][\w.+-]{0,99}")
 
 
 def tag(
-    run: Annotated[str, typer.Argument(help="The run: its number or its tag.", metavar="RUN")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The run: its number or its tag.", metavar="RUN", autocompletion=complete_runs
+        ),
+    ],
     name: Annotated[
         str | None,
         typer.Argument(help="A word that does not begin with a digit.", metavar="NAME"),

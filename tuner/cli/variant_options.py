@@ -14,6 +14,7 @@ import typer
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
 from tuner.cli.command_context import flag
+from tuner.cli.completion import complete_kernels
 from tuner.cli.console import Format, console, note
 from tuner.cli.progress import LINE_EVERY_S
 
@@ -32,7 +33,12 @@ SettingsOption = Annotated[
     ),
 ]
 KernelArgument = Annotated[
-    str, typer.Argument(help="A name, module:object, file.py:object.", metavar="KERNEL")
+    str,
+    typer.Argument(
+        help="A name, module:object, file.py:object.",
+        metavar="KERNEL",
+        autocompletion=complete_kernels,
+    ),
 ]
 VariantOption = Annotated[
     list[str] | None,

@@ -1,0 +1,117 @@
+"""What bash, zsh and fish complete, asked as their scripts ask."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from cli_samples import HOSTILE, fill
+
+from results_db import Store
+
+CONFIG = """version: 1
+kernels: ["mine.py:mine"]
+campaigns:
+  quick: {description: "A first run: 'small'", tasks: [{kernel: softmax}]}
+  nightly: {tasks: [{kernel: "other.py:other"}]}
+"""
+
+
+def ask(shell: str, line: str, folder) -> list[str]:
+    """The words that a shell gets for the last word of a line."""
+    words = line.split(" ")
+    asked = {
+        "_TUNER_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": f"{len(words) - 1}",
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    command = [sys.executable, "-m", "tuner"]
+    done = subprocess.run(
+        command, env=os.environ | asked, cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    if shell == "zsh":
+        text = done.stdout.strip()
+        if text == "_files":
+            return []
+        assert text.startswith("_arguments '*: :((")
+        lines = text.removeprefix("_arguments '*: :((").removesuffix("))'").splitlines()
+        return [each.split('"')[1].replace("\\\\:", ":") for each in lines]
+    return [each.split("\t")[0] for each in done.stdout.splitlines() if each]
+
+
+@pytest.fixture
+def filled(folder, url):
+    (folder / "config.yaml").write_text(CONFIG)
+    fill(url)
+    fill(url)
+    with Store.open(url) as store:
+        store.tag_run(1, "baseline")
+    return folder
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_completes_what_the_configuration_and_the_database_have(shell, filled):
+    assert ask(shell, "tuner run ", filled) == ["quick", "nightly"]
+    assert ask(shell, "tuner run n", filled) == ["nightly"]
+    assert ask(shell, "tuner status ", filled) == ["2", "1", "baseline"]
+    assert ask(shell, "tuner bench softm", filled) == ["softmax", "softmax_backward"]
+    assert ask(shell, "tuner status --format ", filled) == ["table", "json", "csv", "md"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("tuner compare 1 b", {"baseline"}),
+        ("tuner show b", {"baseline"}),
+        ("tuner tag b", {"baseline"}),
+        ("tuner forget --run b", {"baseline"}),
+        ("tuner report b", {"baseline"}),
+        ("tuner run --kernel o", {"online_softmax", "other.py:other"}),
+        ("tuner best mi", {"mine.py:mine"}),
+        ("tuner spaces show mi", {"mine.py:mine"}),
+        ("tuner export -f v", {"vllm"}),
+    ],
+)
+def test_the_words_of_a_command(line, words, filled):
+    assert set(ask("bash", line, filled)) == words
+
+
+def test_another_configuration_of_the_line_is_read(filled, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    line = f"tuner run --config {filled / 'config.yaml'} "
+    assert ask("bash", line, elsewhere) == ["quick", "nightly"]
+
+
+def test_nothing_is_completed_and_nothing_made_where_nothing_is(folder):
+    for line in ("tuner run ", "tuner status ", "tuner run --config none.yaml "):
+        assert ask("bash", line, folder) == []
+        assert ask("zsh", line, folder) == []
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("text", ["version: [", "version: 1\ncampaigns: 5\n", "\0", "version: 9"])
+def test_a_broken_configuration_is_silent(text, folder):
+    (folder / "config.yaml").write_text(text)
+    assert ask("bash", "tuner run ", folder) == []
+    assert ask("fish", "tuner status ", folder) == []
+
+
+def test_a_broken_or_absent_database_is_silent(filled, url):
+    (filled / "results" / "tuner.db").write_bytes(b"no database" * 500)
+    assert ask("bash", "tuner status ", filled) == []
+    config = CONFIG + "database: {url: 'postgresql+psycopg://nobody@127.0.0.1:1/none'}\n"
+    (filled / "config.yaml").write_text(config)
+    assert ask("bash", "tuner status ", filled) == []
+    assert ask("bash", "tuner run ", filled) == ["quick", "nightly"]
+
+
+def test_a_hostile_name_in_the_database_is_inert(filled, url):
+    with Store.open(url) as store:
+        store.begin_run(HOSTILE, "spec", 7, {"host": "here"}, {"tasks": []})
+    found = ask("fish", "tuner status ", filled)
+    assert found == ["3", "2", "1", "baseline"]
