@@ -5,38 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
-from reports.quantity import finite
+from reports.quantity import finite, rate
 from reports.run_data import TaskData
-from results_db.shipped import Shipped, select_shipped
+from results_db.shipped import Shipped, describe_ratio, select_shipped
 from results_db.stored_records import BaselineRecord
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 
-#: Each verdict with an icon and its meaning, so that colour is never the only sign.
+#: Each verdict with an icon and its meaning, so that colour is never the only sign. The first four
+#: are against the fastest correct baseline, and where there is none against the default config.
 VERDICTS = {
-    Verdict.FASTER: ("▲", "faster than the default config"),
-    Verdict.SLOWER: ("▼", "slower than the default config"),
-    Verdict.SAME: ("=", "within 1 % of the default config"),
-    "default kept": (
-        "↺",
-        "the default config ships: the winner of the search may be slower",
-    ),
-    Verdict.UNDECIDED: ("?", "cannot be distinguished from the default config"),
+    Verdict.FASTER: ("▲", "faster than the fastest correct baseline, else the default config"),
+    Verdict.SLOWER: ("▼", "slower than the fastest correct baseline, else the default config"),
+    Verdict.SAME: ("=", "within 1 % of the fastest correct baseline, else the default config"),
+    Verdict.UNDECIDED: ("?", "the noise is larger than the difference"),
     "unconfirmed": ("◔", "timed by the search, not confirmed yet"),
     "not timed": ("○", "compiled for a device that is absent, never timed"),
     "failed": ("✕", "no config gave correct results"),
     "no trials": ("·", "no config was tried"),
 }
+DEFAULT_KEPT = "default kept"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The config that ships for a task. A positive log-ratio means that it is faster."""
+    """The chosen config of a task. A positive log-ratio means that it is faster."""
 
-    #: A key of `VERDICTS`.
+    #: Against the default config: a `Verdict` or `DEFAULT_KEPT`; else a state of `VERDICTS`.
     verdict: str
-    #: The config that ships, or the fastest trial's where nothing is confirmed.
+    #: The chosen config, or the fastest trial's where nothing is confirmed.
     config: Config | None
     #: Whether the times come from the confirmation, else from the search.
     confirmed: bool
@@ -54,7 +52,7 @@ class TaskOutcome:
     roofline: float | None
     gb_s: float | None
     tflop_s: float | None
-    #: Number of configs that cannot be distinguished from the one that ships, itself included.
+    #: Number of configs that cannot be distinguished from the chosen one, itself included.
     ties: int
     #: Launches that compiled on the device worker.
     compiled: int
@@ -63,7 +61,7 @@ class TaskOutcome:
 
     @property
     def kept_because(self) -> str:
-        """Why the default config ships instead of the winner; empty where the winner ships."""
+        """Why the default config stays instead of the winner; empty where the winner is chosen."""
         return self.ships.kept_because if self.ships else ""
 
     def over(self, baseline: BaselineRecord) -> LogRatio | None:
@@ -71,12 +69,47 @@ class TaskOutcome:
         return self.ships.over(baseline) if self.ships else None
 
     @property
+    def standing(self) -> str:
+        """A key of `VERDICTS`: against what one would run instead.
+
+        That is the fastest correct baseline, and where there is none the default config.
+        """
+        over = self.over_baseline or self.over_default
+        return (-over).verdict() if self.confirmed and over else self.verdict
+
+    @property
     def icon(self) -> str:
-        return VERDICTS[self.verdict][0]
+        return VERDICTS[self.standing][0]
 
     @property
     def meaning(self) -> str:
-        return VERDICTS[self.verdict][1]
+        return VERDICTS[self.standing][1]
+
+    @property
+    def against_default(self) -> str:
+        """`1.56x the default`; empty where unknown."""
+        if self.kept_because:
+            return "the default config stays"
+        over = self.over_default
+        return describe_ratio(over.ratio, "the default") or "" if over else ""
+
+    @property
+    def against_baseline(self) -> str:
+        """`1.08x eager`, `slower than eager (0.95x)`; empty where unknown."""
+        over, best = self.over_baseline, self.baseline
+        return describe_ratio(over.ratio, best.name) or "" if over and best else ""
+
+    @property
+    def phrase(self) -> str:
+        """Both comparisons in words, else the state of the task."""
+        known = [text for text in (self.against_default, self.against_baseline) if text]
+        return ", ".join(known) or self.standing
+
+    @property
+    def rates(self) -> list[str]:
+        """Its speed as TFLOP/s and GB/s, in units that fit, where known."""
+        pairs = ((self.tflop_s, 1e12, "FLOP"), (self.gb_s, 1e9, "B"))
+        return [rate(value * scale, unit) for value, scale, unit in pairs if value is not None]
 
 
 def outcome(task: TaskData) -> TaskOutcome:
@@ -114,7 +147,7 @@ def outcome(task: TaskData) -> TaskOutcome:
 
 def _verdict(task: TaskData, ships: Shipped | None) -> str:
     if ships is not None and ships.default_kept:
-        return "default kept"
+        return DEFAULT_KEPT
     selection = task.info.selection
     if task.state == "confirmed" and selection is not None:
         return selection.verdict

@@ -51,6 +51,25 @@ def micros(value: float | None) -> str:
     return plain(value, 4)
 
 
+def duration(value: float | None) -> str:
+    """A time in microseconds in the unit that fits: `850.0 ns`, `4.690 µs`, `16.45 ms`"""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for unit, scale in (("ns", 1e3), ("µs", 1.0), ("ms", 1e-3)):
+        shown = float(f"{value * scale:.4g}")
+        if abs(shown) < 1000:
+            return f"{plain(shown, 4)} {unit}"
+    return f"{plain(value / 1e6, 4)} s"
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A number per second with the prefix that fits: `7.94 GB/s`, `412 TFLOP/s`"""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    power = next((p for p in range(4) if value / 1e3**p < 999.5), 4)
+    return f"{plain(float(f'{value / 1e3**power:.3g}'))} {('', 'k', 'M', 'G', 'T')[power]}{unit}/s"
+
+
 def times(over: LogRatio | None) -> str:
     """`1.18x`"""
     return NOTHING if over is None else factor(over.ratio)

@@ -41,12 +41,13 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
     earlier = [r for r in source.runs(run.campaign, limit=1000) if r.run_id < run_id]
     previous = max(earlier, key=lambda other: other.run_id, default=None)
     tasks = _tasks(source, run_id)
+    before = source.tasks(previous.run_id) if previous else ()
     return RunData(
         run=run,
         tasks=tasks,
         calibrations=_calibrations(source, run, tasks),
         previous=previous,
-        previous_tasks=tuple(source.tasks(previous.run_id)) if previous else (),
+        previous_tasks=tuple(task for task in before if not task.left_out),
         timeline=source.timeline(run_id),
     )
 

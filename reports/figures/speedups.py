@@ -12,7 +12,7 @@ _MARKS = {"default": (BLUE, "circle", 0.02), "fastest baseline": (ORANGE, "diamo
 
 
 def speedups(frame: pd.DataFrame) -> go.Figure:
-    """Points with 95 % intervals on a logarithmic axis; above 1 the config that ships is faster.
+    """Points with 95 % intervals on a logarithmic axis; above 1 the chosen config is faster.
 
     frame: one row per task and opponent: task (in the order to show), opponent
     (`default` or `fastest baseline`), name, ratio, low, high (NaN where unknown).

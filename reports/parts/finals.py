@@ -30,9 +30,9 @@ class TaskFinals:
 
     task: TaskData
     result: TaskOutcome
-    #: Size of the tie set.
+    #: Number of equally fast configs.
     tied: int
-    #: How the winner was chosen from its tie set.
+    #: How the winner was chosen among them.
     reason: str
     #: None where no finalist was timed.
     figure: FigureView | None
@@ -102,5 +102,5 @@ def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
 
 def _single_winner(result: TaskOutcome) -> str:
     if result.kept_because:
-        return f"The default config ships ({result.kept_because}) instead of the fastest"
+        return f"The default config stays ({result.kept_because}) instead of the fastest"
     return "The winner is significantly the fastest"

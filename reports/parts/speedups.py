@@ -16,7 +16,7 @@ from search_spaces.log_ratio import LogRatio, split_ratio
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """One speed-up of the config that ships for a task."""
+    """One speed-up of the chosen config for a task."""
 
     task: str
     #: `default` or `fastest baseline`.

@@ -9,8 +9,10 @@ import pandas as pd
 from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import TaskOutcome, outcome
+from reports.parts.config_view import ConfigView, view_config
 from reports.parts.view import FigureView, Section, Table, figure_view
 from reports.quantity import (
+    duration,
     factor,
     finite,
     micros,
@@ -34,7 +36,7 @@ class Detail:
 
     task: TaskData
     result: TaskOutcome
-    config_text: str
+    config: ConfigView | None
     time_text: str
     #: (name, text) pairs.
     facts: list[tuple[str, str]]
@@ -61,8 +63,8 @@ def _detail(task: TaskData) -> Detail:
     return Detail(
         task=task,
         result=result,
-        config_text=pairs(result.config),
-        time_text=f"{micros(result.median_us)} µs" if result.median_us is not None else "",
+        config=view_config(task.info, result.config),
+        time_text=duration(result.median_us) if result.median_us is not None else "",
         facts=_facts(task, result),
         convergence=_convergence(task) if timed else [],
         parameters=_parameters(task) if timed else None,
@@ -77,19 +79,21 @@ def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = [("stage", info.stage)]
     if selection is not None:
         facts.append(("default config", pairs(selection.default)))
-        facts.append(("config that ships", pairs(result.config) if result.confirmed else ""))
-        facts.append(("reason for the default config", result.kept_because))
+        facts.append(("why the default config stays", result.kept_because))
         facts.append(("winner of the search", pairs(selection.winner)))
         facts.append(("runner-up", pairs(selection.runner_up)))
-        facts.append(("choice from the tie set", selection.reason))
-        facts.append(("tie set", "; ".join(pairs(config) for config in selection.tie_set[:8])))
-        facts.append(("size of the tie set", f"{len(selection.tie_set)}"))
+        facts.append(("equally fast configs", f"{len(selection.tie_set)} (within 1 %)"))
+        facts.append(("chosen among them by", selection.reason))
+        facts.append(("those", "; ".join(pairs(config) for config in selection.tie_set[:8])))
     if finite(info.flops):
         facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
     if finite(info.bytes):
         facts.append(("least bytes", size(info.bytes)))
+    facts.append(("speed", ", ".join(result.rates)))
     if result.roofline is not None:
         facts.append(("share of the roofline", percent(result.roofline, 1)))
+    launches = f"{result.compiled} launches" if result.compiled else ""
+    facts.append(("compiled on the device worker", launches))
     if info.tolerance is not None:
         facts.append(("tolerance", f"{info.tolerance:.2g}"))
     methods = sorted({trial.method for trial in task.timed if trial.method})

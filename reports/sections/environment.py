@@ -64,7 +64,7 @@ def build(data: RunData) -> Section:
             "run": _run(data.run),
             "clocks": _clocks(data),
             "previous": data.previous,
-            "changes": _changes(data),
+            "changes": list_environment_changes(data),
         },
     )
 
@@ -133,7 +133,7 @@ def _range(numbers: Sequence[float]) -> str:
     return f"{texts[0]} to {texts[2]}, median {texts[1]}"
 
 
-def _changes(data: RunData) -> list[tuple[str, str, str]]:
+def list_environment_changes(data: RunData) -> list[tuple[str, str, str]]:
     """(name, before, now) for each fact that changed since the previous run."""
     if data.previous is None:
         return []

@@ -1,4 +1,4 @@
-"""The leaderboard: per task the config that ships, against the default and every baseline."""
+"""The leaderboard: per task the chosen config, against the fastest baseline and the default."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 
 from reports.outcome import VERDICTS, TaskOutcome, outcome
+from reports.parts.config_view import ConfigView, view_config
 from reports.parts.speedups import speedup_view
 from reports.parts.view import Section, script_json
-from reports.quantity import NOTHING, finite, micros, pairs, percent, plain, span, times
+from reports.quantity import duration, finite, percent, span, times
 from reports.run_data import RunData, TaskData
 from results_db.spreadsheet import inert_cell
 from search_spaces.log_ratio import LogRatio, split_ratio
-from search_spaces.records import Status, canonical_json
+from search_spaces.records import canonical_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +33,25 @@ class LeaderboardRow:
 
     task: TaskData
     result: TaskOutcome
-    #: By key of `MEASURES` and `COUNTS`.
+    #: By key of `COLUMNS`.
     cells: dict[str, Cell]
-    config_text: str
-    #: The text of the copy button.
-    config_json: str
-    #: (name, time and ratio) of each baseline.
-    baselines: list[tuple[str, str]]
+    config: ConfigView | None
 
 
-#: Heading and explanation of each column; MEASURES are left of the config, COUNTS right of it.
-MEASURES = {
-    "time": ("Time, µs", "median of the confirmation, with its 95 % interval"),
-    "default": ("Over default", "speed-up over the default config, with its 95 % interval"),
+#: Heading and explanation of each column of numbers.
+COLUMNS = {
     "baseline": (
-        "Over fastest baseline",
-        "speed-up over the fastest correct baseline",
+        "Against fastest baseline",
+        "time of the fastest correct baseline ÷ time, with its 95 % interval",
     ),
+    "default": (
+        "Against default",
+        "time of the default config ÷ time, with its 95 % interval",
+    ),
+    "time": ("Time", "median of the confirmation, with its 95 % interval"),
     "roofline": (
         "Roofline",
-        "roofline bound ÷ time, by the device's data sheet; else rates",
-    ),
-}
-COUNTS = {
-    "ties": (
-        "Tied",
-        "configs that cannot be distinguished from this one, itself included",
-    ),
-    "trials": ("Trials", "number of trials, and of failed ones"),
-    "compiled": (
-        "Compiled on device",
-        "launches that compiled on the device worker; expected: 0",
+        "share of the speed that the device's data sheet allows; and rates",
     ),
 }
 
@@ -78,9 +67,8 @@ def build(data: RunData) -> Section | None:
         template="leaderboard.html.j2",
         context={
             "rows": rows,
-            "measures": MEASURES,
-            "counts": COUNTS,
-            "verdicts": [v for v in VERDICTS if any(row.result.verdict == v for row in rows)],
+            "columns": COLUMNS,
+            "verdicts": [v for v in VERDICTS if any(row.result.standing == v for row in rows)],
             "devices": sorted({row.task.device for row in rows}),
             "figure": speedup_view([(row.task, row.result) for row in rows]),
             "csv": script_json(_csv(rows)),
@@ -90,44 +78,38 @@ def build(data: RunData) -> Section | None:
 
 def _row(task: TaskData) -> LeaderboardRow:
     result = outcome(task)
-    failed = len(task.failed)
+    best, unconfirmed = result.baseline, result.median_us is not None and not result.confirmed
     return LeaderboardRow(
         task=task,
         result=result,
         cells={
-            "time": _cell(micros(result.median_us), result.median_us, _interval(result)),
+            "time": _cell(
+                duration(result.median_us),
+                result.median_us,
+                "unconfirmed" if unconfirmed else _format_interval(result.interval_us),
+            ),
             "default": _ratio_cell(
                 result.over_default, _format_named("default", result.default_us)
             ),
             "baseline": _ratio_cell(
-                result.over_baseline,
-                _format_named(result.baseline.name, result.baseline.median_us)
-                if result.baseline
-                else "",
+                result.over_baseline, _format_named(best.name, best.median_us) if best else ""
             ),
             "roofline": _roofline(result),
-            "ties": _cell(f"{result.ties}" if result.ties else NOTHING, result.ties or None),
-            "trials": _cell(
-                f"{len(task.trials):,}", len(task.trials), f"{failed:,} failed" if failed else ""
-            ),
-            "compiled": _cell(f"{result.compiled}", result.compiled),
         },
-        config_text=pairs(result.config),
-        config_json=canonical_json(dict(result.config or {})),
-        baselines=_baselines(task, result),
+        config=view_config(task.info, result.config),
     )
 
 
-def _interval(result: TaskOutcome) -> str:
-    if not result.confirmed:
-        return "unconfirmed" if result.median_us is not None else ""
-    if result.interval_us is None:
+def _format_interval(ends: tuple[float, float] | None) -> str:
+    if ends is None:
         return ""
-    return " to ".join(micros(bound) for bound in result.interval_us)
+    low, high = (duration(end) for end in ends)
+    shared = low.endswith(high.rpartition(" ")[2])
+    return f"{low.rpartition(' ')[0] if shared else low} to {high}"
 
 
 def _format_named(name: str, median_us: float | None) -> str:
-    return f"{name} {micros(median_us)} µs" if finite(median_us) is not None else ""
+    return f"{name} {duration(median_us)}" if finite(median_us) is not None else ""
 
 
 def _ratio_cell(over: LogRatio | None, opponent: str) -> Cell:
@@ -135,27 +117,8 @@ def _ratio_cell(over: LogRatio | None, opponent: str) -> Cell:
 
 
 def _roofline(result: TaskOutcome) -> Cell:
-    rates = [
-        f"{plain(rate)} {unit}"
-        for rate, unit in ((result.tflop_s, "TFLOP/s"), (result.gb_s, "GB/s"))
-        if rate is not None
-    ]
     digits = 1 if (result.roofline or 1.0) < 0.1 else 0
-    return _cell(percent(result.roofline, digits), result.roofline, *rates)
-
-
-def _baselines(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
-    """(name, time and ratio; or why there is no time) of each baseline."""
-    listed = []
-    for baseline in task.info.baselines:
-        if baseline.status is not Status.CORRECT or finite(baseline.median_us) is None:
-            why = "not timed" if baseline.status is Status.CORRECT else baseline.status.value
-            listed.append((baseline.name, why))
-            continue
-        over = result.over(baseline)
-        text = f"{micros(baseline.median_us)} µs"
-        listed.append((baseline.name, f"{text} ({times(over)})" if over else text))
-    return listed
+    return _cell(percent(result.roofline, digits), result.roofline, *result.rates)
 
 
 def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
@@ -183,7 +146,8 @@ def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
                 result.baseline.name if result.baseline else None,
                 against.ratio if against else None,
                 *(result.roofline, result.tflop_s, result.gb_s, result.ties),
-                *(len(task.trials), len(task.failed), result.compiled, row.config_json),
+                *(len(task.trials), len(task.failed), result.compiled),
+                canonical_json(dict(result.config or {})),
                 *(times_us.get(name) for name in names),
             ]
         )

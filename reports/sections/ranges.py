@@ -62,7 +62,7 @@ def _points(
 
 
 def _others(task: TaskInfo) -> Iterator[tuple[str, float]]:
-    """Default config and fastest baseline, by their times over that of the config that ships."""
+    """Default config and fastest baseline, by their times over that of the chosen config."""
     assert task.selection is not None
     ships = select_shipped(task.selection)
     if ships.log_ratio is not None:

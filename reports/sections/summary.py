@@ -1,19 +1,28 @@
-"""The summary: one sentence per device, key figures, and notes on what was not timed."""
+"""The summary: a sentence per device, what changed since the last run, a map, key figures."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
+from statistics import median
+from typing import TypeAlias
 
-from reports.outcome import TaskOutcome, outcome
+from reports.outcome import DEFAULT_KEPT, TaskOutcome, outcome
+from reports.parts.comparison_map import map_comparisons
+from reports.parts.run_changes import list_task_changes
 from reports.parts.view import Section
-from reports.quantity import count, factor, seconds
+from reports.quantity import NOTHING, count, duration, factor, percent, seconds
 from reports.run_data import RunData, TaskData, compiled
+from reports.sections.environment import list_environment_changes
 from results_db.stored_records import RunStatus, Source, TrialRecord
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
 from workers import backend_kinds
+
+#: A text, and the verdict whose colour it has; empty for none.
+Words: TypeAlias = tuple[str, str]
 
 _STATUS_NOTES = {
     RunStatus.RUNNING: "The run is in progress; this report shows its present state.",
@@ -32,46 +41,83 @@ def build(data: RunData) -> Section:
         template="summary.html.j2",
         context={
             "sentences": _sentences(outcomes),
+            "previous": data.previous,
+            "changes": list_task_changes(data) if data.previous else None,
+            "facts": _list_facts(data),
+            "map": map_comparisons(outcomes),
             "notes": _notes(data),
             "tiles": _tiles(data, [result for _, result in outcomes]) if outcomes else [],
         },
     )
 
 
-def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, str]]:
-    """(device, sentence) of each device that was measured."""
+def _list_facts(data: RunData) -> list[tuple[str, str, str]]:
+    """(name, before, now) of facts that both runs have, those of single kernels last."""
+    changes = [each for each in list_environment_changes(data) if NOTHING not in each[1:]]
+    return sorted(changes, key=lambda each: each[0].startswith(("code of ", "checks of ")))
+
+
+def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, list[list[Words]]]]:
+    """(device, its lines as coloured parts) of each device that was measured."""
     if not outcomes:
-        return [("", "This run has no tasks: nothing was tuned.")]
+        return [("", [[("This run has no tasks: nothing was tuned.", "")]])]
     sentences = []
     for device, _ in Counter(task.device for task, _ in outcomes).most_common():
         here = [(t, o) for t, o in outcomes if t.device == device and o.verdict != "not timed"]
         if here:
-            sentences.append((device, _device_sentence([result for _, result in here])))
-    return sentences or [("", "Nothing was timed: variants were only compiled.")]
+            sentences.append((device, _describe_device(here)))
+    nothing = "Nothing was timed: variants were only compiled."
+    return sentences or [("", [[(nothing, "")]])]
 
 
-def _device_sentence(results: list[TaskOutcome]) -> str:
-    tuned = [result for result in results if result.confirmed]
+def _describe_device(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[list[Words]]:
+    tuned = [(task, result) for task, result in outcomes if result.confirmed]
+    left = len(outcomes) - len(tuned)
     if not tuned:
-        failed = sum(result.verdict == "failed" for result in results)
-        words = count(len(results), "workload") + ", none confirmed yet"
-        return f"{words}; {failed} without a correct config." if failed else f"{words}."
-    text = f"{count(len(tuned), 'workload')} tuned"
-    over = [r.over_baseline for r in tuned if r.over_baseline]
-    if over:
-        mean = "geomean " if len(over) > 1 else ""
-        speedup = factor(geometric_mean(each.ratio for each in over))
-        text += f", {mean}{speedup} over the fastest correct baseline"
-    ahead = sum((-each).verdict() is Verdict.SLOWER for each in over)
-    if ahead:
-        text += f" (still slower on {ahead})"
+        failed = sum(result.verdict == "failed" for _, result in outcomes)
+        words = count(left, "workload") + ", none confirmed yet"
+        return [[(f"{words}; {failed} without a correct config." if failed else f"{words}.", "")]]
+    rest = f" {count(left, 'workload')} without a confirmed winner." if left else ""
+    if len(tuned) == 1:
+        ((task, result),) = tuned
+        speed = [duration(result.median_us), *result.rates]
+        if result.roofline is not None:
+            speed.append(f"{percent(result.roofline)} of the roofline")
+        end = f" ({', '.join(speed)}).{rest}"
+        return [[(f"{task.label}: ", ""), (result.phrase, result.standing), (end, "")]]
+    return [
+        [(f"{count(len(tuned), 'workload')} tuned.{rest}", "")],
+        _compare_baselines(tuned),
+        _compare_defaults([result for _, result in tuned]),
+    ]
+
+
+def _compare_baselines(tuned: list[tuple[TaskData, TaskOutcome]]) -> list[Words]:
+    """How often what was tuned is faster than the fastest baseline, and where it is slowest."""
+    known = [(r.over_baseline.value, t, r) for t, r in tuned if r.over_baseline]
+    if not known:
+        return [("No baseline to compare with.", "")]
+    mean = factor(geometric_mean(math.exp(value) for value, _, _ in known))
+    parts: list[Words] = [(f"Against the fastest correct baseline of each: geomean {mean}", "")]
+    verdicts = Counter(result.standing for _, _, result in known)
+    for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME, Verdict.UNDECIDED):
+        if verdicts[verdict]:
+            parts += [(", ", ""), (f"{verdicts[verdict]} {verdict}", verdict)]
+    if verdicts[Verdict.SLOWER]:
+        _, task, result = min(known, key=lambda each: each[0])
+        parts.append((f" (worst: {task.label}, {result.against_baseline})", ""))
+    return [*parts, (".", "")]
+
+
+def _compare_defaults(tuned: list[TaskOutcome]) -> list[Words]:
+    over = [result.over_default.ratio for result in tuned if result.over_default]
+    if not over:
+        return [("No default config to compare with.", "")]
     verdicts = Counter(result.verdict for result in tuned)
-    found = [f"{verdicts[v]} {v}" for v in (Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED)]
-    kept = verdicts["default kept"]
-    found += [f"{kept} default kept"] * bool(kept)
-    text += f". Against the default config: {', '.join(found)}"
-    left = len(results) - len(tuned)
-    return f"{text}. {count(left, 'workload')} without a confirmed winner." if left else f"{text}."
+    shown = (Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED, DEFAULT_KEPT)
+    found = [f"{verdicts[verdict]} {verdict}" for verdict in shown if verdicts[verdict]]
+    mean = factor(geometric_mean(over))
+    return [(f"Against the default config: geomean {mean}, {', '.join(found)}.", "")]
 
 
 def _notes(data: RunData) -> list[str]:
@@ -127,6 +173,7 @@ def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, s
     return [
         *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
         *_ratio_tile([o.over_default for o in outcomes], "over the default config"),
+        *_speed_tile([outcome for outcome in outcomes if outcome.confirmed]),
         (f"{len(trials):,}", "trials", ", ".join(notes)),
         (
             f"{sum(failed.values()):,}",
@@ -146,6 +193,15 @@ def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
     workers = len({trial.worker for trial in held if trial.worker})
     time = seconds(sum(finite_times(trial.device_s for trial in held)))
     return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
+
+
+def _speed_tile(outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
+    shares = [outcome.roofline for outcome in outcomes if outcome.roofline is not None]
+    if not shares:
+        return []
+    fastest = max(outcomes, key=lambda each: each.roofline or 0.0)
+    note = f"at most {percent(max(shares))}: {', '.join(fastest.rates)}"
+    return [(percent(median(shares)), "of the speed on the data sheet (roofline), median", note)]
 
 
 def _ratio_tile(ratios: list[LogRatio | None], what: str) -> list[tuple[str, str, str]]:

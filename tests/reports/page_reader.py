@@ -38,6 +38,10 @@ class Element:
         return found
 
     @property
+    def classes(self) -> list[str]:
+        return self.attributes.get("class", "").split()
+
+    @property
     def raw(self) -> str:
         return "".join(part for part in self.parts if isinstance(part, str))
 

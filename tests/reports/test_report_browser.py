@@ -17,6 +17,25 @@ CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
+#: The contrast of each cell's text with its ground, by WCAG 2.
+_CONTRAST = """all => {
+  const light = (color) => {
+    const parts = color.match(/[0-9.]+/g).slice(0, 3).map(Number);
+    const scale = color.startsWith("color(") ? 1 : 255;
+    const [r, g, b] = parts.map((part) => {
+      const value = part / scale;
+      return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return all.map((node) => {
+    const own = light(getComputedStyle(node).color);
+    const ground = light(getComputedStyle(node.parentElement).backgroundColor);
+    return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05);
+  });
+}"""
+
+
 @pytest.fixture(scope="module")
 def browser():
     if not os.path.exists(CHROMIUM) and os.environ.get("CI") != "true":
@@ -98,7 +117,7 @@ def test_the_time_line_is_drawn_with_hostile_names_as_text(visit):
 def test_sorting_filtering_and_csv(visit):
     page = visit(sample(6, built=0))
     heading = page.locator(
-        "#leaderboard-table th", has=page.get_by_role("button", name="Over default")
+        "#leaderboard-table th", has=page.get_by_role("button", name="Against default")
     )
     column = heading.evaluate("node => node.cellIndex")
 
@@ -114,10 +133,10 @@ def test_sorting_filtering_and_csv(visit):
     assert heading.get_attribute("aria-sort") == "descending"
     assert shown() == sorted(shown(), reverse=True)
 
-    page.get_by_label("Filter").fill("softmax bfloat16")
+    page.get_by_label("Filter").fill("matmul bfloat16")
     assert len(shown()) == 3
     assert page.locator("[data-shown]").inner_text() == "3 of 6 shown"
-    page.get_by_label("Verdict").select_option("undecided")
+    page.get_by_label("Verdict").select_option("slower")
     assert len(shown()) == 1
     page.get_by_label("Filter").fill("nothing like it")
     assert shown() == []
@@ -155,10 +174,32 @@ def test_a_deep_link_opens_its_task(visit):
 
 def test_configs_can_be_copied(visit):
     page = visit(sample(1, built=0), permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_text("in full, to paste").first.click()
     button = page.locator("[data-copy]").first
     button.click()
     page.wait_for_function("node => node.textContent === 'Copied'", arg=button.element_handle())
     assert page.evaluate("navigator.clipboard.readText()").startswith('{"BLOCK_M":')
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1024, 1440])
+def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
+    page = visit(sample(6), viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for name in ("comparison-map", "leaderboard-table"):
+        scroll = page.locator(f".scroll:has(> #{name})")
+        assert scroll.evaluate("node => node.scrollWidth - node.clientWidth") == 0
+    cells = page.locator("#comparison-map td a")
+    contrast = cells.evaluate_all(_CONTRAST)
+    assert len(contrast) > 12
+    assert min(contrast) >= 4.5
+
+
+def test_a_cell_of_the_map_opens_its_task(visit):
+    page = visit(sample(3, built=0))
+    page.locator("#comparison-map tbody tr").nth(1).locator("a").last.click()
+    opened = page.locator("details.task[open]")
+    assert opened.count() == 1
+    assert "M=2048" in opened.locator("summary").first.inner_text()
 
 
 def test_narrow_pages_do_not_scroll_sideways(visit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -28,6 +29,7 @@ from report_samples import (
 )
 
 import reports
+from reports.quantity import duration, rate
 from reports.source import load
 from results_db.stored_records import (
     BaselineRecord,
@@ -151,9 +153,15 @@ def test_sortable_headings_are_buttons(page):
 
 def test_the_summary_shows_outcomes_and_untimed_tasks(page):
     text = page.one("section", id="summary").text
-    assert "NVIDIA H200: 4 workloads tuned, geomean" in text
-    assert "over the fastest correct baseline" in text
-    assert "2 faster, 1 same, 1 undecided." in text
+    assert "NVIDIA H200: 4 workloads tuned." in text
+    assert re.search(
+        r"Against the fastest correct baseline of each: geomean 1\.\d\dx, 3 faster , 1 slower "
+        r"\(worst: matmul M=512 [^)]*, slower than vendor \(0\.95x\)\)\.",
+        text,
+    )
+    assert "Against the default config: geomean 1.34x, 2 faster, 1 same, 1 undecided." in text
+    assert re.search(r"of the speed on the data sheet \(roofline\), median \d+% at most 81%", text)
+    assert "2.00 TB/s" in text
     assert re.search(
         r"softmax for cuda:90: \d+ variants compiled, \d+ verified in Triton's interpreter, "
         r"none timed: the device is absent",
@@ -166,7 +174,85 @@ def test_verdicts_are_words_with_icons(page):
     words = {
         span.text for span in table.all("span") if "verdict" in span.attributes.get("class", "")
     }
-    assert words == {"▲ faster", "= same", "? undecided"}
+    assert {word[:8] for word in words} == {"▲ faster", "▼ slower"}
+    assert "▼ slower 0.95x" in words, "1.31x the default, but slower than the vendor's"
+
+
+def test_no_green_word_stands_beside_a_faster_baseline(page):
+    tasks = [d.all("summary")[0] for d in page.all("details", class_="task")]
+    assert len(tasks) == 7
+    for task in tasks:
+        (verdict,) = (span for span in task.all("span") if "verdict" in span.classes)
+        assert ("slower" in verdict.classes) == ("slower than" in verdict.text)
+    assert "1.31x the default, slower than vendor (0.95x)" in page.one("section", id="tasks").text
+
+
+def test_the_map_has_a_cell_for_each_task_and_alternative(page):
+    table = page.one("table", id="comparison-map")
+    heads = [th.text for th in table.one("thead").all("th")]
+    assert heads == ["Task", "default config", "eager", "compile", "vendor"]
+    rows = table.one("tbody").all("tr")
+    assert len(rows) == 5
+    default, _, compiled, vendor = rows[1].all("td")
+    assert (default.text, "ahead-3" in default.classes) == ("1.31x", True)
+    assert compiled.text == "✕"
+    assert vendor.classes == ["behind-2", "fastest"]
+    link = vendor.one("a").attributes
+    assert link["aria-label"].startswith("0.95x: slower than vendor, the fastest correct baseline")
+    assert link["href"] == rows[1].one("th").one("a").attributes["href"]
+
+
+def test_the_first_screen_lists_what_changed_since_the_previous_run():
+    source = sample(3, built=0)
+    now = source.task_lists[2]
+    chosen = now[0].selection
+    before = replace(
+        chosen, winner={**chosen.winner, "num_warps": 16}, median_us=chosen.median_us / 1.5,
+        default_us=chosen.default_us, log_ratio=LogRatio(0.7, 0.69, 0.71), verdict="faster",
+    )  # fmt: skip
+    gone = replace(now[2], task_id=9, key=task_key("conv", Workload.of(M=8)))
+    source.task_lists[1] = [replace(now[0], task_id=7, selection=before), now[1], gone]
+    summary = read(reports.render(source)).one("section", id="summary")
+    items = [item.text for ul in summary.all("ul") for item in ul.all("li")]
+    label = "matmul M=512 N=4096 K=4096 dtype=bfloat16 batch=1"
+    assert items[0].startswith(
+        f"▼ slower {label} 3.133 µs → 4.700 µs (+1.567 µs, +50.0%); config: "
+    )
+    assert "num_warps 16 → " in items[0]
+    assert sorted(item.split()[1] for item in items[1:3]) == ["gone", "new"]
+    assert items[3:] == ["git sha 01a2659 → 4815765"]
+    assert "1 slower, 1 same, 2 tasks in one of them only." in summary.text
+
+
+def test_the_first_run_of_a_campaign_says_so():
+    source = MemorySource([run_info(1)])
+    measured_task(source, 1, "softmax", Workload.of(M=8), count=20)
+    text = read(reports.render(source)).one("section", id="summary").text
+    assert "This is the first run of the campaign" in text
+    assert re.search(
+        r"softmax M=8: 1\.30x the default, .* \(60\.00 µs, .* of the roofline\)\.", text
+    )
+
+
+def test_configs_are_shown_by_what_differs_and_in_forms_to_paste(page):
+    row = page.one("table", id="leaderboard-table").one("tbody").all("tr")[1]
+    changes = [code.text for code in row.one("span", class_="config").all("code")]
+    assert changes
+    assert all(re.fullmatch(r"\w+ \w+ → \w+", change) for change in changes)
+    json_form, python_form = (b.attributes["data-copy"] for b in row.all("button"))
+    assert json.loads(json_form)["num_warps"] in (4, 8)
+    assert python_form.startswith('triton.Config({"BLOCK_M": ')
+
+
+@pytest.mark.parametrize(
+    ("value_us", "shown"),
+    [(0.85, "850.0 ns"), (4.69, "4.690 µs"), (999.99, "1.000 ms"), (46_900.0, "46.90 ms"),
+     (2e6, "2.000 s"), (None, "—"), (math.nan, "—")],
+)  # fmt: skip
+def test_times_have_the_unit_that_fits(value_us, shown):
+    assert duration(value_us) == shown
+    assert rate(7.94e9, "B") == "7.94 GB/s"
+    assert rate(999.9e9, "FLOP") == "1.00 TFLOP/s"
 
 
 def test_the_environment_shows_what_changed(page):

@@ -86,16 +86,15 @@ def test_page_and_table_show_that_the_default_ships(url, capsys):
 
     (row,) = page.one("table", id="leaderboard-table").one("tbody").all("tr")
     assert "default kept" in row.text
-    assert "simdlen=512" in row.text
-    assert "simdlen=256" not in row.text
+    assert '{"simdlen":512}' in row.text
+    assert "simdlen 512 → 256" not in row.text
     assert "slower than the default" in row.text
     assert "1.00x" in row.text
     assert "0.92x" not in row.text
-    assert "2.00x" in row.text, "184 us of the baseline over 92 us"
+    assert "▲ faster 2.00x" in row.text, "184 us of the baseline over 92 us"
 
     summary = page.one("section", id="summary").text
-    assert "2.00x over the fastest correct baseline" in summary
-    assert "0 faster, 0 same, 0 undecided, 1 default kept" in summary
+    assert "the default config stays, 2.00x eager (92.00 µs" in summary
     assert "1.00x" in summary
     assert "significantly the fastest" not in page.text
     assert "instead of the fastest of" in page.text

@@ -36,7 +36,7 @@ def test_a_run_written_to_the_store_is_reported(tmp_path):
     page = read(path.read_text(encoding="utf-8"))
     assert first == path.read_text(encoding="utf-8")
     text = page.one("main").text
-    assert "NVIDIA H200: 2 workloads tuned, geomean" in text
+    assert "NVIDIA H200: 2 workloads tuned." in text
     assert "none timed: the device is absent" in text
     assert "Changed since run 1" in text
     assert "Calibration of the devices" in text
