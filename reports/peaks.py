@@ -16,8 +16,11 @@ _EIGHT = ("float8", "fp8", "int8", "uint8")
 
 
 def peak_of(device: Device) -> Peak | None:
-    """The peak rates of a device; None where its backend has none."""
-    return backend_kinds.spec_of_stored(device.kind).peak(device)
+    """The peak rates of a device, of a recorded one too; None where its backend has none."""
+    backend = backend_kinds.spec_of_stored(device.kind)
+    if backend.replayed:
+        backend = backend_kinds.spec_of_stored(device.target.partition(":")[0])
+    return backend.peak(device)
 
 
 def roofline_us(

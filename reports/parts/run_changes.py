@@ -9,7 +9,7 @@ from reports.outcome import VERDICTS
 from reports.quantity import clean, count, duration
 from reports.run_data import RunData
 from results_db.config_text import describe_changes
-from results_db.run_comparison import TaskComparison, compare_runs
+from results_db.run_comparison import SAME, TaskComparison, compare_runs
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.log_ratio import Verdict
@@ -49,10 +49,7 @@ def list_task_changes(data: RunData) -> RunChanges:
     found = [each for each in compare_runs(data.previous_tasks, now) if any(each.times_us)]
     found.sort(key=lambda each: (_ORDER.index(each.verdict), -_find_change(each)))
     names = {task.info.task_id: (task.slug, task.label) for task in data.tasks}
-    changed = [
-        each for each in found if each.verdict is not Verdict.SAME or _list_differences(each)
-    ]
-    listed = [_describe(each, names) for each in changed]
+    listed = [_describe(each, names) for each in found if _is_change(each)]
     return RunChanges(_summarize(found), listed[:_SHOWN], listed[_SHOWN:])
 
 
@@ -62,6 +59,14 @@ def _summarize(found: Iterable[TaskComparison]) -> str:
     if None in verdicts:
         counts.append(f"{count(verdicts.count(None), 'task')} in one of them only")
     return ", ".join(counts) or "no task was timed in either"
+
+
+def _is_change(each: TaskComparison) -> bool:
+    """Whether to list it: what is undecided only where the times differ."""
+    if each.verdict is Verdict.UNDECIDED and _find_change(each) >= SAME - 1:
+        return True
+    settled = each.verdict not in (Verdict.SAME, Verdict.UNDECIDED)
+    return settled or None in each.times_us or bool(_list_differences(each))
 
 
 def _find_change(each: TaskComparison) -> float:

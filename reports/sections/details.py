@@ -25,7 +25,8 @@ from reports.quantity import (
     times,
 )
 from reports.run_data import RunData, TaskData
-from search_spaces.records import Status, config_key
+from results_db.config_text import describe_changes
+from search_spaces.records import Config, Status, config_key
 
 _TOP = 10
 
@@ -74,17 +75,25 @@ def _detail(task: TaskData) -> Detail:
     )
 
 
+def _describe_config(task: TaskData, config: Config | None) -> str:
+    """What differs from the default config; all of it where there is no default."""
+    default = task.info.selection.default if task.info.selection else None
+    if config is None or default is None:
+        return pairs(config)
+    return ", ".join(describe_changes(config, default)) or "the default config"
+
+
 def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
     facts: list[tuple[str, str]] = [("stage", info.stage)]
     if selection is not None:
+        ties = "; ".join(_describe_config(task, config) for config in selection.tie_set[:8])
         facts.append(("default config", pairs(selection.default)))
         facts.append(("why the default config stays", result.kept_because))
-        facts.append(("winner of the search", pairs(selection.winner)))
-        facts.append(("runner-up", pairs(selection.runner_up)))
-        facts.append(("equally fast configs", f"{len(selection.tie_set)} (within 1 %)"))
+        facts.append(("winner of the search", _describe_config(task, selection.winner)))
+        facts.append(("runner-up", _describe_config(task, selection.runner_up)))
+        facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
         facts.append(("chosen among them by", selection.reason))
-        facts.append(("those", "; ".join(pairs(config) for config in selection.tie_set[:8])))
     if finite(info.flops):
         facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
     if finite(info.bytes):
@@ -191,7 +200,7 @@ def _top(task: TaskData) -> Table | None:
     best = ranked[0].median_us if timed else None
     rows = [
         (
-            pairs(trial.config),
+            _describe_config(task, trial.config),
             *((micros(trial.median_us), factor((trial.median_us or 0) / best)) if best else ()),
             trial.registers,
             None if trial.shared_bytes is None else size(trial.shared_bytes),
@@ -200,7 +209,10 @@ def _top(task: TaskData) -> Table | None:
         for trial in ranked[:_TOP]
     ]
     times_of = ("search time, µs", "÷ fastest") if best else ()
-    return Table(("config", *times_of, "registers", "shared memory", "spill, bytes"), tuple(rows))
+    return Table(
+        ("config, default → this", *times_of, "registers", "shared memory", "spill, bytes"),
+        tuple(rows),
+    )
 
 
 def _baselines(task: TaskData, result: TaskOutcome) -> Table | None:

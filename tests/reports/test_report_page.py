@@ -224,6 +224,24 @@ def test_the_first_screen_lists_what_changed_since_the_previous_run():
     assert "1 slower, 1 same, 2 tasks in one of them only." in summary.text
 
 
+def test_what_is_undecided_is_listed_where_its_times_differ():
+    source = sample(2, built=0)
+    for times, listed in ((1.0, False), (1.02, True)):
+        source.task_lists[1] = [
+            replace(
+                task, task_id=number,
+                selection=replace(
+                    task.selection, log_ratio=LogRatio(0.5, 0.1, 0.9),
+                    median_us=task.selection.median_us * times,
+                ),
+            )
+            for number, task in enumerate(source.task_lists[2])
+        ]  # fmt: skip
+        text = read(reports.render(source)).one("section", id="summary").text
+        assert "2 undecided." in text
+        assert ("? undecided" in text) == listed
+
+
 def test_the_first_run_of_a_campaign_says_so():
     source = MemorySource([run_info(1)])
     measured_task(source, 1, "softmax", Workload.of(M=8), count=20)

@@ -90,4 +90,7 @@ def test_the_floor_is_what_the_data_sheet_allows():
     assert ieee > three > tf32
     assert three == pytest.approx(3 * tf32)
     assert peak_of(Device("cuda", "NVIDIA GH200 480GB", "cuda:90")) is None
-    assert peak_of(Device("simulated", "NVIDIA H200", "cuda:90")) is None
+    recorded = peak_of(Device("simulated", "NVIDIA H200", "cuda:90"))
+    assert recorded == peak_of(Device("cuda", "NVIDIA H200", "cuda:90"))
+    assert recorded is not None
+    assert peak_of(Device("simulated", "Simulated Device", "simulated")) is None
