@@ -102,8 +102,10 @@ class TaskOutcome:
     @property
     def phrase(self) -> str:
         """Both comparisons in words, else the state of the task."""
-        known = [text for text in (self.against_default, self.against_baseline) if text]
-        return ", ".join(known) or self.standing
+        if not self.confirmed:
+            return self.standing
+        baseline = self.against_baseline or "no correct baseline"
+        return ", ".join(text for text in (self.against_default, baseline) if text)
 
     @property
     def rates(self) -> list[str]:

@@ -219,8 +219,16 @@ def test_the_page_can_be_read_without_scripts(visit):
 
 
 def test_hostile_text_does_nothing(visit):
-    source = MemorySource([run_info(1, campaign=HOSTILE, **{HOSTILE: HOSTILE})])
-    info = measured_task(source, 1, HOSTILE, Workload.of(**{HOSTILE: HOSTILE}), count=40)
+    runs = [run_info(number, campaign=HOSTILE, **{HOSTILE: HOSTILE * number}) for number in (1, 2)]
+    source = MemorySource(runs)
+    workload = Workload.of(**{HOSTILE: HOSTILE})
+    info = measured_task(source, 2, HOSTILE, workload, count=40)
+    chosen = replace(info.selection, winner={HOSTILE: HOSTILE})
+    info = replace(info, selection=chosen, baselines=(replace(info.baselines[0], name=HOSTILE),))
+    source.task_lists[2] = [info]
+    before = measured_task(source, 1, HOSTILE, workload, best_us=30.0, count=4)
+    gone = measured_task(source, 1, f"gone{HOSTILE}", workload, count=4)
+    source.task_lists[1] = [before, gone]
     source.trial_lists[info.task_id] = [
         replace(t, message=HOSTILE, detail=HOSTILE, config={HOSTILE: n % 3, "B": HOSTILE * (n % 2)})
         for n, t in enumerate(source.trial_lists[info.task_id])
@@ -231,4 +239,7 @@ def test_hostile_text_does_nothing(visit):
         plot.scroll_into_view_if_needed()
         page.wait_for_function("node => node.dataset.plotted", arg=plot.element_handle())
     assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("#comparison-map thead").inner_text()
+    assert page.locator(".changes li").count() == 3
+    assert HOSTILE in page.locator(".changes li").first.inner_text()
     assert page.locator("h1").inner_text().startswith("</script>")

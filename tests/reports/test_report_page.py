@@ -224,6 +224,17 @@ def test_the_first_screen_lists_what_changed_since_the_previous_run():
     assert "1 slower, 1 same, 2 tasks in one of them only." in summary.text
 
 
+def test_a_task_without_a_baseline_is_judged_by_the_default_and_says_so():
+    source = MemorySource([run_info(1)])
+    info = measured_task(source, 1, "softmax", Workload.of(M=8), count=20)
+    source.task_lists[1] = [replace(info, baselines=info.baselines[1:2])]
+    page = read(reports.render(source))
+    assert "1.30x the default, no correct baseline (" in page.one("section", id="summary").text
+    row = page.one("table", id="leaderboard-table").one("tbody").one("tr")
+    assert "▲ faster against the default: no baseline 1.30x" in row.text
+    assert [td.text for td in page.one("table", id="comparison-map").all("td")] == ["1.30x", "✕"]
+
+
 def test_what_is_undecided_is_listed_where_its_times_differ():
     source = sample(2, built=0)
     for times, listed in ((1.0, False), (1.02, True)):
