@@ -129,6 +129,17 @@ def _weigh_each(outcomes: Sequence[SizeOutcome], weigh: Weigh) -> list[float]:
 
 # -- the tasks of a run by ranges ------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
+class RangePart:
+    """Sizes of a range that one config serves, with the task that stands for them."""
+
+    task: TaskInfo
+    segment: Segment
+    #: The first and the last size that the config serves.
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class RangeTasks:
     """The tasks of one kernel on one device that search one range together."""
 
@@ -140,11 +151,24 @@ class RangeTasks:
     #: The same of the sizes that were held out.
     held_out: tuple[tuple[SizeOutcome, TaskInfo], ...]
 
-    def divide(self) -> list[tuple[Segment, int, int]]:
-        """The segments, each with the first and the last size that it serves.
+    def list_parts(self) -> list[RangePart]:
+        """The parts of the range that one config each serves, in the order of their sizes."""
+        return [
+            RangePart(self._choose_task(segment), segment, low, high)
+            for segment, low, high in self._divide()
+        ]
 
-        Two segments meet in the middle, on a log scale, of the measured sizes at their ends.
-        """
+    def _choose_task(self, segment: Segment) -> TaskInfo:
+        """Of the sizes of a segment at which its config ships, the one nearest to the middle."""
+        middle = math.log2(segment.sizes[0] * segment.sizes[-1]) / 2
+        near = {
+            abs(math.log2(outcome.size) - middle): task
+            for outcome, task in self.known
+            if outcome.size in segment.sizes and outcome.shipped == segment.config
+        }
+        return near[min(near)]
+
+    def _divide(self) -> list[tuple[Segment, int, int]]:
         outcomes = [outcome for outcome, _ in self.known]
         segments, sizes = (
             divide(outcomes, self.place.gain, self.place.sizes.weigh),
@@ -164,6 +188,22 @@ def group_ranges(tasks: Iterable[TaskInfo]) -> list[RangeTasks]:
             same = key.kernel, key.launch_hash, key.device.fingerprint, task.place.ranges, rest
             groups.setdefault(same, []).append(task)
     return [found for each in groups.values() if (found := _make_range(each)).known]
+
+
+def list_shown(tasks: Sequence[TaskInfo]) -> list[TaskInfo | RangePart]:
+    """What readers see of tasks, in their order: those of a range as the parts of all of them.
+
+    Sizes that were held out are not shown.
+    """
+    groups = {id(task): group for group in group_ranges(tasks) for _, task in group.known}
+    shown: list[TaskInfo | RangePart] = []
+    for task in tasks:
+        if task.place is None:
+            shown.append(task)
+        elif group := groups.get(id(task)):
+            shown += group.list_parts()
+            groups = {key: each for key, each in groups.items() if each is not group}
+    return shown
 
 
 def _make_range(tasks: Sequence[TaskInfo]) -> RangeTasks:

@@ -11,7 +11,7 @@ from reports import figures
 from reports.parts.view import FigureView, Section, Table, figure_view
 from reports.quantity import clean, count, percent
 from reports.run_data import RunData
-from results_db.range_outcomes import RangeTasks, Segment, group_ranges
+from results_db.range_outcomes import RangePart, RangeTasks, group_ranges
 from results_db.shipped import fastest_baseline, select_shipped
 from results_db.stored_records import TaskInfo
 
@@ -35,25 +35,29 @@ def build(data: RunData) -> Section | None:
 
 
 def _draw(number: int, group: RangeTasks) -> FigureView:
-    segments = group.divide()
+    parts = group.list_parts()
     frame = pd.DataFrame(
-        _points(group, segments), columns=["size", "series", "ratio", "held_out", "label"]
+        _points(group, parts), columns=["size", "series", "ratio", "held_out", "label"]
     )
-    figure = figures.ranges(frame, [high for _, _, high in segments[:-1]])
+    figure = figures.ranges(frame, [part.high for part in parts[:-1]])
     rows = [
-        (f"{low} to {high}", count(len(segment.sizes), "size"), clean(segment.config))
-        for segment, low, high in segments
+        (
+            f"{part.low} to {part.high}",
+            count(len(part.segment.sizes), "size"),
+            clean(part.segment.config),
+        )
+        for part in parts
     ]
     table = Table.of((group.place.dim, "measured", "config"), rows)
-    return figure_view(f"range-{number}", figure, _caption(group, segments, frame), table)
+    return figure_view(f"range-{number}", figure, _caption(group, parts, frame), table)
 
 
 def _points(
-    group: RangeTasks, segments: Sequence[tuple[Segment, int, int]]
+    group: RangeTasks, parts: Sequence[RangePart]
 ) -> Iterator[tuple[int, str, float, bool, str]]:
     for known, held_out in ((group.known, False), (group.held_out, True)):
         for outcome, task in known:
-            config = next(s.config for s, low, high in segments if low <= outcome.size <= high)
+            config = next(p.segment.config for p in parts if p.low <= outcome.size <= p.high)
             loss = outcome.loss(config)
             if math.isfinite(loss):
                 yield outcome.size, "table", math.exp(loss), held_out, config
@@ -72,12 +76,10 @@ def _others(task: TaskInfo) -> Iterator[tuple[str, float]]:
         yield "fastest baseline", over.ratio
 
 
-def _caption(
-    group: RangeTasks, segments: Sequence[tuple[Segment, int, int]], frame: pd.DataFrame
-) -> str:
+def _caption(group: RangeTasks, parts: Sequence[RangePart], frame: pd.DataFrame) -> str:
     _, first = group.known[0]
     name = f"{first.key.kernel} {group.place.dim}={group.place.sizes} {group.fixed.key}".strip()
-    configs = len({segment.config for segment, _, _ in segments})
+    configs = len({part.segment.config for part in parts})
     text = f"{name}: {count(configs, 'config')} from {count(len(group.known), 'measured size')}"
     rows = zip(frame["series"], frame["held_out"], frame["ratio"], frame["size"], strict=True)
     held = [(ratio - 1, size) for series, out, ratio, size in rows if out and series == "table"]

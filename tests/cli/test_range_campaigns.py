@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -189,3 +190,20 @@ def test_a_histogram_is_read(folder, tuner):
     assert result.code == 0, result.err
     sizes = {task["workload"] for task in json.loads(result.out)}
     assert sizes == {"n=16", "n=256", "n=1000"}
+
+
+def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done):
+    folder, said = done
+    entries = table_of(folder).entries
+    spans = [(dict(each.serves)["n"].low, dict(each.serves)["n"].high) for each in entries]
+    for text in (said, run_tuner(folder, "best")):
+        shown = re.findall(r"^tiles +n=(\d+) \((\d+)\.\.(\d+)\) ", text, re.MULTILINE)
+        assert [(int(low), int(high)) for _, low, high in shown] == sorted(spans)
+        assert all(int(low) <= int(size) <= int(high) for size, low, high in shown)
+    with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
+        confirmed = [task for task in store.tasks(1) if task.selection and task.selection.median_us]
+    sizes = {row["workload"] for row in json.loads(run_tuner(folder, "best", "--format", "json"))}
+    assert sizes == {task.key.workload.key for task in confirmed}
+    one = run_tuner(folder, "best", "--workload", "n=16")
+    assert "n=16 " in one
+    assert "(16.." not in one

@@ -19,12 +19,12 @@ from tuner.cli.command_context import (
     store_of,
 )
 from tuner.cli.completion import complete_kernels
-from tuner.cli.console import Format, FormatOption, note
-from tuner.cli.winners import emit_winners, winner_row
+from tuner.cli.console import READABLE, Format, FormatOption, note
+from tuner.cli.winners import emit_winners, list_winners
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.stored_records import ConfirmedTask
+    from results_db.stored_records import ConfirmedTask, TaskInfo
     from search_spaces.kernel import Kernel
     from tuner.settings.sections import Settings
 
@@ -52,9 +52,13 @@ def best(
     confirmed, its result is shown and marked as outdated. Exits with 1 if nothing is known.
     """
     settings, base = settings_of(config)
+    # A filter may leave out sizes of a range: then no parts can be told.
+    parts = style in READABLE and not workload
     try:
         with store_of(settings) as store:
-            rows, missing = _list_known(store, settings, base, kernel, workload or (), device)
+            rows, missing = _list_known(
+                store, settings, base, kernel, workload or (), device, parts
+            )
     except NothingStoredError:
         rows, missing = [], f"no runs here: {FIRST_RUN}"
     if rows or style is not Format.TABLE:
@@ -74,8 +78,12 @@ def _list_known(
     kernel: str | None,
     workloads: Sequence[str],
     device: str | None,
+    parts: bool,
 ) -> tuple[list[dict[str, object]], str]:
-    """The rows of the listing, and a line for the case that there are none."""
+    """The rows of the listing, and a line for the case that there are none.
+
+    parts: whether the sizes of a range are shown as its parts.
+    """
     confirmed = store.list_confirmed()
     present = _PresentKernels(settings, base, kernel)
     name = present.name_of(kernel)
@@ -86,12 +94,15 @@ def _list_known(
         and all(word in task.workload.split() for text in workloads for word in text.split())
         and (device is None or _is_device(task, device))
     ]
-    rows = []
-    for task, why in _best(found, present):
-        row = winner_row(store.task(task.task_id))
-        if row is not None:
-            state = "outdated" if why else "current"
-            rows.append({**row, "kernel": present.label_of(task), "state": state, "why": why})
+    chosen = {task.task_id: (task, why) for task, why in _best(found, present)}
+
+    def describe_state(info: TaskInfo) -> dict[str, object]:
+        task, why = chosen[info.task_id]
+        state = "outdated" if why else "current"
+        return {"kernel": present.label_of(task), "state": state, "why": why}
+
+    tasks = [store.task(number) for number in chosen]
+    rows = list_winners(tasks, parts=parts, more=describe_state)
     return rows, _nothing(confirmed, name, workloads, device)
 
 

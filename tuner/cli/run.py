@@ -27,12 +27,12 @@ from tuner.cli.command_context import (
     warn_of_job_folders,
 )
 from tuner.cli.completion import complete_campaigns, complete_kernels
-from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import duration, watch
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
-from tuner.cli.winners import emit_winners, winner_row
+from tuner.cli.winners import emit_winners, list_winners
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -355,18 +355,18 @@ def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, qu
             say(inert(line))
     if quiet and style is Format.TABLE:
         return
-    rows = _winners(settings, outcome.run_id)
+    rows = _winners(settings, outcome.run_id, style)
     if rows and style is Format.TABLE:
         print()
     if rows or style is not Format.TABLE:
         emit_winners(rows, style)
 
 
-def _winners(settings: Settings, run_id: int) -> list[dict[str, object]]:
+def _winners(settings: Settings, run_id: int, style: Format) -> list[dict[str, object]]:
     """The winners of a run; none where the database cannot be read any more."""
     try:
         with store_of(settings) as store:
-            return list(filter(None, map(winner_row, store.tasks(run_id))))
+            return list_winners(store.tasks(run_id), parts=style in READABLE)
     except TunerError as error:
         note(f"the winners cannot be listed: {error.message}")
         return []

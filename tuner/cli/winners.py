@@ -12,6 +12,7 @@ from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
+    from results_db.range_outcomes import RangePart
     from results_db.stored_records import BaselineRecord, TaskInfo
 
 #: Columns for readers: times and ratios are texts with interval and name.
@@ -71,6 +72,39 @@ def winner_row(task: TaskInfo) -> dict[str, object] | None:
         "confirmed_at": chosen.confirmed_at,
         "note": "; ".join(filter(None, [task.note, ships.kept_because])),
     }
+
+
+def list_winners(
+    tasks: Sequence[TaskInfo],
+    *,
+    parts: bool,
+    more: Callable[[TaskInfo], Mapping[str, object]] = lambda _: {},
+) -> list[dict[str, object]]:
+    """Rows of winners.
+
+    parts: show the tasks of a range as its parts, each by one size and the sizes that its config
+    serves. more: further columns of a task.
+    """
+    from results_db.range_outcomes import RangePart, list_shown
+
+    rows: list[dict[str, object]] = []
+    for shown in list_shown(tasks) if parts else tasks:
+        part = shown if isinstance(shown, RangePart) else None
+        task = shown.task if isinstance(shown, RangePart) else shown
+        row = winner_row(task)
+        if row is not None:
+            workload = {"workload": _name_part(part)} if part else {}
+            rows.append({**row, **workload, **more(task)})
+    return rows
+
+
+def _name_part(part: RangePart) -> str:
+    """The workload with the sizes that are served: `M=28 (17..32) N=4096`."""
+    workload, place = part.task.key.workload, part.task.place
+    assert place is not None
+    size = f"{place.dim}={workload.size(place.dim)}"
+    words = workload.key.split(" ")
+    return " ".join(f"{size} ({part.low}..{part.high})" if w == size else w for w in words)
 
 
 def make_ratios(ships: Shipped, baselines: Iterable[BaselineRecord]) -> dict[str, object]:

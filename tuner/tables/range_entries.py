@@ -2,9 +2,9 @@
 
 The sizes of a range that were measured are divided into the fewest segments that one config serves
 within the gain (`results_db/range_outcomes.py`). A segment is one entry: its key is a measured size
-at which its config ships, its `serves` the sizes for which it was chosen. Two segments meet in the
-middle, on a log scale, of the measured sizes at their ends. Sizes that were held out have no part
-in this; they say what the choice costs.
+at which its config ships, its `serves` the sizes for which it was chosen. A segment ends at the
+roundest size before the next one. Sizes that were held out have no part in this; they say what the
+choice costs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from results_db.range_outcomes import RangeTasks, Segment, SizeOutcome, find_switch, group_ranges
+from results_db.range_outcomes import RangeTasks, SizeOutcome, find_switch, group_ranges
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Value, config_key
 from tuner.runtime import Entry, Span, Table, TableError, read
@@ -32,11 +32,11 @@ def list_entries(tasks: Sequence[TaskInfo], make_entry: Callable[[TaskInfo], Ent
     entries = []
     for group in groups:
         boxes, dim = _box_others(group, groups), group.place.dim
-        for segment, low, high in group.divide():
-            entry = make_entry(_choose_task(segment, group.known))
+        for part in group.list_parts():
+            entry, measured = make_entry(part.task), part.segment.sizes
             # Without a declaration, a config is right between the sizes that were run.
-            sizes = {dim: Span(segment.sizes[0], segment.sizes[-1]), **entry.sizes}
-            serves = {**boxes, dim: Span(low, high)}
+            sizes = {dim: Span(measured[0], measured[-1]), **entry.sizes}
+            serves = {**boxes, dim: Span(part.low, part.high)}
             shown = {name: span for name, span in serves.items() if name in sizes}
             entries.append(replace(entry, sizes=sizes, serves=shown))
     return entries
@@ -102,17 +102,6 @@ def describe_coverage(coverage: Mapping[str, Value]) -> str:
         f"{text}; at {coverage['held_out']} sizes held out they lose {coverage['mean_loss']:.1%}, "
         f"at most {coverage['worst_loss']:.1%} ({coverage['dim']}={coverage['worst_at']})"
     )
-
-
-def _choose_task(segment: Segment, known: Sequence[tuple[SizeOutcome, TaskInfo]]) -> TaskInfo:
-    """Of the sizes of a segment at which its config ships, the one nearest to the middle."""
-    middle = math.log2(segment.sizes[0] * segment.sizes[-1]) / 2
-    near = {
-        abs(math.log2(outcome.size) - middle): task
-        for outcome, task in known
-        if outcome.size in segment.sizes and outcome.shipped == segment.config
-    }
-    return near[min(near)]
 
 
 def _box_others(group: RangeTasks, groups: Sequence[RangeTasks]) -> dict[str, Span]:
