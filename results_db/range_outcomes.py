@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from results_db.shipped import select_shipped
-from results_db.stored_records import FinalRecord, SelectionRecord, TaskInfo
+from results_db.stored_records import FinalRecord, SelectionRecord, TaskInfo, TrialRecord
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.size_range import RangePlace
 from workers.job_records import Mode
@@ -59,6 +59,17 @@ def outcome_at(size: int, selection: SelectionRecord, finals: Iterable[FinalReco
         {name: raced[name][1] for name in ordered},
         key,
     )
+
+
+def find_loss(outcome: SizeOutcome, config: str, trials: Iterable[TrialRecord]) -> float | None:
+    """What a config loses at a size, as a share of the time there; None where it was not timed.
+
+    From the race; for a config that did not reach it, from the times of the trials of that size.
+    """
+    if config in outcome.losses:
+        return math.expm1(outcome.losses[config])
+    times = {config_key(t.config): t.median_us for t in trials if t.median_us is not None}
+    return times[config] / min(times.values()) - 1 if config in times else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -11,9 +11,12 @@ from reports import figures
 from reports.parts.view import FigureView, Section, Table, figure_view
 from reports.quantity import clean, count, percent
 from reports.run_data import RunData
-from results_db.range_outcomes import RangePart, RangeTasks, group_ranges
+from results_db.range_outcomes import RangePart, RangeTasks, find_loss, group_ranges
 from results_db.shipped import fastest_baseline, select_shipped
-from results_db.stored_records import TaskInfo
+from results_db.stored_records import TaskInfo, TrialRecord
+
+#: The trials of each task by its number.
+_Trials: TypeAlias = Mapping[int, Sequence[TrialRecord]]
 
 #: Most ranges that are drawn.
 _DRAWN = 12
@@ -24,7 +27,8 @@ def build(data: RunData) -> Section | None:
     groups = group_ranges(task.info for task in data.tasks)
     if not groups:
         return None
-    views = [_draw(number, group) for number, group in enumerate(groups[:_DRAWN])]
+    trials = {task.info.task_id: task.trials for task in data.tasks}
+    views = [_draw(number, group, trials) for number, group in enumerate(groups[:_DRAWN])]
     left = len(groups) - len(views)
     paragraphs = [
         "Filled marks are sizes at which configs were searched or compared, open marks sizes that "
@@ -34,10 +38,10 @@ def build(data: RunData) -> Section | None:
     return Section.of("ranges", "Ranges of sizes", paragraphs=paragraphs, figures=views)
 
 
-def _draw(number: int, group: RangeTasks) -> FigureView:
+def _draw(number: int, group: RangeTasks, trials: _Trials) -> FigureView:
     parts = group.list_parts()
     frame = pd.DataFrame(
-        _points(group, parts), columns=["size", "series", "ratio", "held_out", "label"]
+        _points(group, parts, trials), columns=["size", "series", "ratio", "held_out", "label"]
     )
     figure = figures.ranges(frame, [part.high for part in parts[:-1]])
     rows = [
@@ -53,14 +57,14 @@ def _draw(number: int, group: RangeTasks) -> FigureView:
 
 
 def _points(
-    group: RangeTasks, parts: Sequence[RangePart]
+    group: RangeTasks, parts: Sequence[RangePart], trials: _Trials
 ) -> Iterator[tuple[int, str, float, bool, str]]:
     for known, held_out in ((group.known, False), (group.held_out, True)):
         for outcome, task in known:
             config = next(p.segment.config for p in parts if p.low <= outcome.size <= p.high)
-            loss = outcome.loss(config)
-            if math.isfinite(loss):
-                yield outcome.size, "table", math.exp(loss), held_out, config
+            loss = find_loss(outcome, config, trials.get(task.task_id, ()))
+            if loss is not None:
+                yield outcome.size, "table", 1 + loss, held_out, config
             for series, ratio in _others(task):
                 yield outcome.size, series, ratio, held_out, series
 

@@ -207,3 +207,14 @@ def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done):
     one = run_tuner(folder, "best", "--workload", "n=16")
     assert "n=16 " in one
     assert "(16.." not in one
+
+
+def test_the_report_and_the_table_state_the_same_loss(done):
+    folder, _ = done
+    (coverage,) = table_of(folder).coverage
+    said = (folder / "results" / "report.html").read_text()
+    found = re.search(r"at (\d+) sizes? held out .* at most ([\d.]+)% \(at (\d+)\)", said)
+    assert found is not None
+    assert int(found[1]) == coverage["held_out"]
+    assert float(found[2]) == pytest.approx(100 * coverage["worst_loss"], abs=0.06)
+    assert int(found[3]) == coverage["worst_at"]

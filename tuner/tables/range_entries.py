@@ -9,12 +9,11 @@ choice costs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from results_db.range_outcomes import RangeTasks, SizeOutcome, find_switch, group_ranges
+from results_db.range_outcomes import RangeTasks, SizeOutcome, find_loss, find_switch, group_ranges
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Value, config_key
 from tuner.runtime import Entry, Span, Table, TableError, read
@@ -120,18 +119,9 @@ def _box_others(group: RangeTasks, groups: Sequence[RangeTasks]) -> dict[str, Sp
 def _find_loss(
     table: Table, outcome: SizeOutcome, task: TaskInfo, trials: Sequence[TrialRecord]
 ) -> float | None:
-    """What the table's config loses at a size that was held out; None where it was not timed.
-
-    From the race there; for a config that did not reach it, from the times of the search.
-    """
+    """What the table's config loses at a size; None where it was not timed."""
     hit = table.find(task.key.workload.as_dict())
-    if hit is None:
-        return None
-    key = config_key(dict(hit.config))
-    if key in outcome.losses:
-        return math.expm1(outcome.losses[key])
-    times = {config_key(t.config): t.median_us for t in trials if t.median_us is not None}
-    return times[key] / min(times.values()) - 1 if key in times else None
+    return None if hit is None else find_loss(outcome, config_key(dict(hit.config)), trials)
 
 
 def _look_up(table: Table, group: RangeTasks) -> list[str | None]:
