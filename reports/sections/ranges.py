@@ -89,7 +89,7 @@ def _caption(group: RangeTasks, parts: Sequence[RangePart], frame: pd.DataFrame)
     held = [(ratio - 1, size) for series, out, ratio, size in rows if out and series == "table"]
     if not held:
         return f"{text}; no size was held out."
-    worst, size = max(held)
+    worst, size = max(held, key=lambda each: (each[0], -each[1]))
     mean = sum(loss for loss, _ in held) / len(held)
     return (
         f"{text}; at {count(len(held), 'size')} held out the table's config is "
