@@ -11,9 +11,8 @@ at m follows only where it may pay: time grows with the size, and at most as the
 where the work grows with the power q of the size, 1 or more as the times at a and b tell. The best
 of the configs within the gain of this bound cannot be beaten by more. After half of the searches,
 each further one has to promise half as much again as the one before, and wide intervals that are
-undecided keep a search each. An interval is not
-bisected where it is narrow and one config serves both ends within half of the gain, which leaves
-the other half for what it loses between them.
+undecided keep a search each. An interval is not bisected where it is narrow and one config serves
+both ends within half of the gain, which leaves the other half for what it loses between them.
 
 Measured times of layer_norm say how many configs of each neighbour to compare
 (docs/decisions/0020-ranges-are-bisected.md).
