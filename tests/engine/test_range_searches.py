@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
@@ -274,3 +275,21 @@ def test_work_that_grows_faster_than_the_size_is_searched_between():
 
     inside = {size for size, between in list_places(Range(16, 4096)).items() if between is not None}
     assert searched_sizes(search(quadratic_us)) & inside
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_narrow_intervals_take_no_search_from_wide_ones(seed, monkeypatch):
+    """Small sizes come first in a campaign and are soon over."""
+
+    def every_us(workload: Workload, config: Config) -> float:
+        best = 4 + math.log2(workload["n"] / 16)
+        return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
+
+    places = list_places(Range(16, 4096))
+    monkeypatch.setattr(
+        sys.modules[__name__], "list_places", lambda _: dict(sorted(places.items()))
+    )
+    found = searched_sizes(search(every_us, searches=5, seed=seed))
+    assert len(found) == 5
+    intervals = [places[size] for size in found if places[size] is not None]
+    assert all(high / low > 2 for low, high in intervals)
