@@ -164,9 +164,13 @@ class RangeTasks:
 
     def list_parts(self) -> list[RangePart]:
         """The parts of the range that one config each serves, in the order of their sizes."""
+        outcomes, sizes = [outcome for outcome, _ in self.known], self.place.sizes
+        segments = divide(outcomes, self.place.gain, sizes.weigh)
+        ends = [find_switch(a.sizes[-1], b.sizes[0]) for a, b in itertools.pairwise(segments)]
+        lows = [sizes.low, *(end + 1 for end in ends)]
         return [
             RangePart(self._choose_task(segment), segment, low, high)
-            for segment, low, high in self._divide()
+            for segment, low, high in zip(segments, lows, [*ends, sizes.high], strict=True)
         ]
 
     def _choose_task(self, segment: Segment) -> TaskInfo:
@@ -178,16 +182,6 @@ class RangeTasks:
             if outcome.size in segment.sizes and outcome.shipped == segment.config
         }
         return near[min(near)]
-
-    def _divide(self) -> list[tuple[Segment, int, int]]:
-        outcomes = [outcome for outcome, _ in self.known]
-        segments, sizes = (
-            divide(outcomes, self.place.gain, self.place.sizes.weigh),
-            self.place.sizes,
-        )
-        ends = [find_switch(a.sizes[-1], b.sizes[0]) for a, b in itertools.pairwise(segments)]
-        lows = [sizes.low, *(end + 1 for end in ends)]
-        return list(zip(segments, lows, [*ends, sizes.high], strict=True)) if segments else []
 
 
 def group_ranges(tasks: Iterable[TaskInfo]) -> list[RangeTasks]:

@@ -321,7 +321,7 @@ def _guess(
 
 
 class _Constants:
-    """Numbers of which a grid may consist, beside the size and the parameters of a config."""
+    """The numbers that a grid may use besides the size and the parameters of a config."""
 
     def __init__(self, calls: Sequence[Call], name: str, factors: Mapping[str, int]) -> None:
         numbers = _list_numbers(calls[0])
