@@ -21,7 +21,7 @@ from tuner.cli.progress import (
     format_finished,
     picture,
 )
-from tuner.cli.run import interruptible
+from tuner.cli.stop_signals import interruptible
 from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
@@ -186,17 +186,28 @@ def test_handlers_are_put_back():
 
 
 WAITING = """
-import signal, time
-from tuner.cli import run
+import signal, sys, threading, time
+from tuner.cli import stop_signals
 
 class Control:
     def drain(self): pass
     def kill(self): pass
 
-run.PATIENCE_S = 0.5
-with run.interruptible(Control()):
-    signal.raise_signal(signal.SIGINT)
-    signal.raise_signal(signal.SIGINT)
+stop_signals.PATIENCE_S = 0.5
+received = threading.Semaphore(0)
+note = stop_signals.note
+stop_signals.note = lambda text: (note(text), received.release())
+
+def send():
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+        received.acquire()
+
+with stop_signals.interruptible(Control()):
+    if sys.argv[1] == "elsewhere":
+        threading.Thread(target=send, daemon=True).start()
+    else:
+        send()
     try:
         time.sleep(3600)
     except KeyboardInterrupt:
@@ -204,13 +215,21 @@ with run.interruptible(Control()):
 """
 
 
+@pytest.mark.parametrize("receiver", ["main", "elsewhere"])
 @pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"], ids=["foreground", "background"])
-def test_what_waits_is_interrupted_some_time_after_the_second_signal(before):
-    """A shell starts what runs in its background with SIGINT ignored."""
+def test_what_waits_is_interrupted_some_time_after_the_second_signal(before, receiver):
+    """A shell starts what runs in its background with SIGINT ignored.
+
+    A signal that another thread receives does not interrupt the wait of the main thread, as one
+    that comes just before the wait.
+    """
     program = f"import os, signal, sys\nsignal.signal(signal.SIGINT, signal.{before})\n"
-    program += "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    program += "os.execv(sys.executable, [sys.executable, '-c', *sys.argv[1:]])"
     done = subprocess.run(
-        [sys.executable, "-c", program, WAITING], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, WAITING, receiver],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
     assert "it has not stopped in 0.5 s: interrupting what it waits for" in done.stderr

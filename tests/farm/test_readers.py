@@ -78,7 +78,7 @@ def test_a_hang_up_drains_as_ctrl_c_does(tmp_path, number):
 
 def test_nohup_ignores_a_hang_up(tmp_path):
     code = (
-        "import signal\nfrom tuner.cli.run import interruptible\n"
+        "import signal\nfrom tuner.cli.stop_signals import interruptible\n"
         "class Control:\n    def drain(self): raise SystemExit('drained')\n    kill = drain\n"
         "with interruptible(Control()):\n    signal.raise_signal(signal.SIGHUP)\nprint('lasted')\n"
     )

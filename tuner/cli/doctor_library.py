@@ -15,7 +15,7 @@ from search_spaces.errors import TunerError
 from tuner.cli.command_context import configured_kernels, settings_of
 from tuner.cli.console import Format, emit, note
 from tuner.cli.progress import watch
-from tuner.cli.run import interruptible
+from tuner.cli.stop_signals import interruptible
 from tuner.cli.text_table import filled_columns
 
 if TYPE_CHECKING:

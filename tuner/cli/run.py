@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +25,7 @@ from tuner.cli.completion import complete_campaigns, complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import duration, watch
+from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.winners import emit_winners, list_winners
@@ -38,9 +34,6 @@ if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
     from tuner.settings.sections import Settings
 
-#: Seconds after the second signal in which a command stops by itself.
-PATIENCE_S = 10.0
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PLAN = (
     "kernel",
     "workload",
@@ -243,70 +236,6 @@ def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool)
     control = Control()
     with interruptible(control), watch(quiet=quiet) as show:
         return run_campaign(settings, name, options=options, on_progress=show, control=control)
-
-
-class Stoppable(Protocol):
-    def drain(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
-@contextmanager
-def interruptible(control: Stoppable) -> Iterator[None]:
-    """The first SIGINT or SIGTERM drains, the second kills, a third has its usual effect.
-
-    SIGHUP drains as well and counts once, since a closing terminal may send it twice. It stays
-    ignored where it was ignored before, as under `nohup`.
-
-    A separate thread prints the note and calls the control: the signal may interrupt the main
-    thread while it prints or holds the lock that the control needs. A thread that waits for a
-    database or a strategy does not see the control: PATIENCE_S after the second signal it gets
-    SIGINT with its usual effect.
-    """
-    received = 0
-    impatience = threading.Timer(PATIENCE_S, _interrupt)
-    impatience.daemon = True
-    previous = {number: signal.getsignal(number) for number in _STOPPING}
-    if previous[signal.SIGHUP] == signal.SIG_IGN:
-        del previous[signal.SIGHUP]
-
-    def request(text: str, action: Callable[[], None]) -> None:
-        def carry_out() -> None:
-            try:
-                note(text)
-            finally:
-                action()
-
-        threading.Thread(target=carry_out, daemon=True).start()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal received
-        if number == signal.SIGHUP and received:
-            return
-        received += 1
-        if received == 1:
-            request("finishing the jobs in flight; once more to stop at once", control.drain)
-        else:
-            request("stopping", control.kill)
-            for each, handler in previous.items():
-                # A shell starts what runs in its background with SIGINT ignored.
-                ignored = each == signal.SIGINT and handler == signal.SIG_IGN
-                signal.signal(each, signal.default_int_handler if ignored else handler)
-            impatience.start()
-
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        impatience.cancel()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _interrupt() -> None:
-    note(f"it has not stopped in {PATIENCE_S:g} s: interrupting what it waits for")
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _print_plan(settings: Settings, name: str, options: RunOptions, style: Format) -> None:

@@ -14,7 +14,7 @@ import typer
 from results_db.stored_records import FireState
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.run import interruptible
+from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
 
 if TYPE_CHECKING:
