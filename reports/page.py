@@ -10,8 +10,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
+from reports import plotly_bundle
 from reports.figures.theme import DARK_OF, template
 from reports.parts.view import script_json
 from reports.quantity import NOTHING, clean, count
@@ -29,7 +29,7 @@ def render_page(data: RunData) -> str:
     sections = build_sections(data)
     run = data.run
     scripts = {name: _asset(name) for name in ("theme.js", "report.js")}
-    plotly = Markup(get_plotlyjs())
+    plotly = Markup(plotly_bundle.script())
     moment = run.finished_at or run.started_at
     return (
         _environment()

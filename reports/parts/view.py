@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 from reports.figures.theme import CONFIG
+from reports.plotly_bundle import version_and_traces
+from search_spaces.errors import TunerError
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
@@ -101,8 +103,17 @@ def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[li
 
 
 def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureView:
-    """Convert a Plotly figure for the page. The page's theme supplies the template."""
+    """Convert a Plotly figure for the page. The page's theme supplies the template.
+
+    Raises `TunerError` for a trace that the page's part of plotly.js cannot draw.
+    """
     content = json.loads(figure.to_json(engine="json"))
+    _, known = version_and_traces()
+    if unknown := {trace.get("type", "scatter") for trace in content["data"]} - known:
+        raise TunerError(
+            f"the report draws no {', '.join(sorted(unknown))} traces",
+            f"its figures may contain {', '.join(sorted(known))}",
+        )
     content["layout"].pop("template", None)
     return FigureView(
         name=name,

@@ -1,0 +1,45 @@
+"""The part of plotly.js in the page: its version, its traces, its size."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from plotly import graph_objects
+from plotly.offline import get_plotlyjs_version
+from report_samples import sample
+
+import reports
+from reports.parts.view import Table, figure_view
+from reports.plotly_bundle import version_and_traces
+from search_spaces.errors import TunerError
+
+ROOT = Path(reports.__file__).parents[1]
+
+
+def test_the_bundle_is_what_its_script_makes():
+    subprocess.run([ROOT / "scripts/build_plotly.sh", "--check"], check=True, timeout=60)
+
+
+def test_the_bundle_draws_the_figures_of_the_installed_plotly():
+    version, traces = version_and_traces()
+    assert version == get_plotlyjs_version()
+    source = sample(3, built=1)
+    drawn = {
+        trace.type for figure in reports.plotly_figures(source).values() for trace in figure.data
+    }
+    assert drawn == {"bar", "box", "scatter"}
+    assert drawn <= traces
+
+
+def test_a_small_report_is_small():
+    assert len(reports.render(sample(3, built=1)).encode()) < 1_600_000
+
+
+def test_a_trace_that_the_page_cannot_draw_is_refused():
+    heat = graph_objects.Figure(graph_objects.Heatmap(z=[[1.0]]), {"height": 200})
+    assert figure_view("map", heat, "A map.", Table((), ())).height == 200
+    pie = graph_objects.Figure(graph_objects.Pie(values=[1.0]), {"height": 200})
+    with pytest.raises(TunerError, match="no pie traces"):
+        figure_view("pie", pie, "A pie.", Table((), ()))
