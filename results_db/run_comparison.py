@@ -1,4 +1,4 @@
-"""Two runs compared task by task, from their stored confirmations.
+"""Two runs or tables compared task by task, from their confirmations.
 
 Times of different passes are not directly comparable. Each run confirmed what it ships and the
 default config in one pass, so that the default config is the common reference:
@@ -38,6 +38,8 @@ class TaskComparison:
     why: str = ""
     #: ln(B's time / A's) relative to the default config; None where there is no common reference.
     log_ratio: LogRatio | None = None
+    #: Both times in microseconds where they were measured again, in one pass.
+    remeasured_us: tuple[float, float] | None = None
 
     @property
     def task(self) -> TaskInfo:
@@ -48,8 +50,8 @@ class TaskComparison:
 
     @property
     def times_us(self) -> tuple[float | None, float | None]:
-        """The confirmed times of both in microseconds, each as measured in its own pass."""
-        return _time_us(self.old), _time_us(self.new)
+        """Both times in microseconds: as measured again, else each as confirmed in its own pass."""
+        return self.remeasured_us or (_time_us(self.old), _time_us(self.new))
 
 
 def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskComparison]:
@@ -82,7 +84,7 @@ def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskC
 
 def _compare_tasks(old: TaskInfo, new: TaskInfo) -> TaskComparison:
     a, b = old.selection, new.selection
-    if old.task_id == new.task_id or (a is not None and a == b):
+    if old.task_id == new.task_id or _is_same_record(a, b):
         ratio = EQUAL if a is not None and a.median_us is not None else None
         return TaskComparison(old, new, Verdict.SAME, SAME_RECORD, ratio)
     if a is None or b is None:
@@ -96,18 +98,27 @@ def _compare_tasks(old: TaskInfo, new: TaskInfo) -> TaskComparison:
     middle = gain_a.value - gain_b.value
     spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
     ratio = LogRatio(middle, middle - spread, middle + spread)
-    return TaskComparison(old, new, _judge(ratio), "", ratio)
+    return TaskComparison(old, new, judge_times(ratio), "", ratio)
+
+
+def _is_same_record(a: SelectionRecord | None, b: SelectionRecord | None) -> bool:
+    """Whether both are the same confirmation, of which a table keeps only a part."""
+    if a is None or b is None or a == b:
+        return a is not None and a == b
+    configs = [config_key(select_shipped(each).config) for each in (a, b)]
+    return configs[0] == configs[1] and a.confirmed_at == b.confirmed_at is not None
 
 
 def _explain_no_reference(a: SelectionRecord, b: SelectionRecord) -> str:
     if a.default is None or b.default is None:
-        return "no default config was measured"
+        return "no common default config is known"
     if config_key(a.default) != config_key(b.default):
         return "the default config has changed"
     return ""
 
 
-def _judge(ratio: LogRatio) -> Verdict:
+def judge_times(ratio: LogRatio) -> Verdict:
+    """The verdict on a time from ln(it / another); times within `SAME` are the same."""
     if -math.log(SAME) <= ratio.low and ratio.high <= math.log(SAME):
         return Verdict.SAME
     if ratio.high < 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from results_db import BaselineRecord, SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
 from search_spaces.log_ratio import LogRatio
@@ -23,10 +25,11 @@ def fill(
     half_width: float = 0.001,
     median_us: float = 70.0,
     baselines: tuple[BaselineRecord, ...] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Add a finished run of one confirmed task; `gain` is ln(default time / winner time)."""
     with Store.open(url) as store:
-        run = store.begin_run("nightly", "spec", 7, {"host": "here"}, {"tasks": []})
+        run = store.begin_run("nightly", "spec", 7, {"host": "here", **environment}, {"tasks": []})
         task = store.ensure_task(run.run_id, _key(kernel), flops=1e9, bytes=1e8, tolerance=0.01)
         store.record_trial(task.task_id, _trial(run.run_id))
         _confirm(store, task, gain, half_width, median_us, baselines)
@@ -73,6 +76,7 @@ def _confirm(
         default=DEFAULT,
         median_us=median_us,
         default_us=115.0,
+        confirmed_at=datetime.now(UTC),
         log_ratio=LogRatio(gain, gain - half_width, gain + half_width),
     )
     store.record_selection(task.task_id, selection, list(baselines))

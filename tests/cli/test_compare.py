@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from bench_samples import RECORDED, SETTINGS, confirm, recording
 from cli_samples import fill
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +100,76 @@ def test_a_word_that_says_nothing_is_refused(tuner, url, word):
     result = tuner("compare", 1, 1, "--fail-on", word)
     assert result.code == 2
     assert "slower:3%" in result.err
+
+
+def test_a_table_is_compared_like_a_run(tuner, url):
+    fill(url, gain=0.5)
+    fill(url, gain=0.6)
+    for run in (1, 2):
+        assert tuner("export", run, "-f", "tuner", "-o", f"tables{run}").code == 0
+    same = tuner("compare", 1, "tables1", "-f", "json")
+    assert [row["why"] for row in json.loads(same.out)] == ["same record"], same.err
+    assert "tables1 against run 1: 0 faster, 0 slower, 1 same" in same.err
+    (row,) = json.loads(tuner("compare", "tables1", "tables2", "-f", "json").out)
+    assert (row["verdict"], row["a_us"], row["change"]) == ("undecided", 70.0, 0.0)
+    assert "no common default config is known" in row["why"]
+
+
+@pytest.mark.parametrize("side", ["empty", "missing.json", "bad.json"])
+def test_what_is_no_table_is_refused(tuner, folder, url, side):
+    fill(url)
+    (folder / "empty").mkdir()
+    (folder / "bad.json").write_text("{}")
+    result = tuner("compare", 1, side)
+    assert result.code == 2
+    assert side in result.error
+    assert result.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "run"),
+    [
+        ("2999-01-01", 3),
+        ("abcdef", 2),
+        ("abcdef12345678", 2),
+        ("2001-01-01", "no run of campaign 'nightly' had begun by 2001-01-01"),
+        ("fedcba", "no run of campaign 'nightly' is of revision fedcba"),
+        ("abcde", "no run has the tag 'abcde'"),
+        ("2001-31-01", "no run has the tag '2001-31-01'"),
+    ],
+)
+def test_a_date_and_a_revision_name_a_run(tuner, url, text, run):
+    for revision in ("1234567", "abcdef123456", "7654321"):
+        fill(url, environment={"git": revision})
+    result = tuner("compare", text, 1)
+    if isinstance(run, int):
+        assert f"run 1 against run {run}: " in result.err
+    else:
+        assert (result.code, result.error) == (2, run)
+
+
+def test_remeasuring_decides_what_stored_times_cannot(tuner, folder):
+    """The stored times contradict the recording that is measured."""
+    space = recording(folder)
+    (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")
+    confirm(folder, space.default, median_us=10.0)
+    confirm(folder, space.best.config, median_us=90.0)
+    confirm(folder, space.best.config, median_us=95.0)
+    confirm(folder, space.best.config, median_us=95.0, launch_hash="0" * 16)
+    confirm(folder, space.best.config, median_us=95.0, elsewhere=True)
+    result = tuner("compare", 1, 2, "--remeasure", "-f", "json", "--fail-on", "undecided")
+    (row,) = json.loads(result.out)
+    assert (result.code, row["verdict"], row["why"]) == (0, "faster", "measured again"), result.err
+    assert row["ratio"] == pytest.approx(
+        space.best.median_us / space[space.default].median_us, rel=0.03
+    )
+    assert row["b_us"] < row["a_us"]
+    (row,) = json.loads(tuner("compare", 2, 3, "--remeasure", "-f", "json").out)
+    assert (row["verdict"], row["why"]) == ("same", "same code and config")
+    (row,) = json.loads(tuner("compare", 1, 4, "--remeasure", "-f", "json").out)
+    assert "not measured again: the code of B is no longer here" in row["why"]
+    (row,) = json.loads(tuner("compare", 5, 5, "--remeasure", "-f", "json").out)
+    assert row["why"] == "same record"
 
 
 @pytest.fixture(scope="module")

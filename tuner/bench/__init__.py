@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tuner.bench.local_session import LocalSession, ProgressCallback
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
+from tuner.bench.remeasurement import remeasure
 from tuner.bench.side_by_side import BenchRow, Pass, SideBySide, bench, chosen_baselines
-from tuner.bench.targets import BenchTarget, bench_target, group_by_pool
+from tuner.bench.targets import BenchTarget, bench_target, find_spec, group_by_pool
 from tuner.bench.verification import (
     CheckedVariant,
     VariantSelection,
@@ -34,8 +35,10 @@ __all__ = [
     "chosen_baselines",
     "default_of",
     "elsewhere_variants",
+    "find_spec",
     "group_by_pool",
     "named_variants",
+    "remeasure",
     "space_variants",
     "verify",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -114,6 +114,15 @@ def pick_kernel(
     likely = devices.assume_device([target] if target else [])
     found = kernel_named(name, settings.kernels, (str(base.resolve()),), likely)
     return found, _kinds(found, target)
+
+
+def find_spec(name: str, kind: str, kernels: Mapping[str, Sequence[Kernel]]) -> str:
+    """The spec of a stored kernel: of declarations with its name, the last for the kind of device.
+
+    kernels: declarations by name, which precede registered names. Raises `TunerError`.
+    """
+    own = [kernel for kernel in kernels.get(name, ()) if kind in kernel.kinds]
+    return own[-1].spec if own else registry.load(name).spec
 
 
 def _place(

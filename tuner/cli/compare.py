@@ -1,19 +1,33 @@
-"""`tuner compare`: two runs, task by task, from their confirmations."""
+"""`tuner compare`: two runs or tables, task by task, from their confirmations."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
-from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    configured_kernels,
+    flag,
+    pick_run,
+    settings_of,
+    store_of,
+)
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
+from tuner.cli.variant_options import QuietOption, step_progress
+
+if TYPE_CHECKING:
+    from results_db.stored_records import TaskInfo
+    from tuner.settings.sections import Settings
 
 _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
@@ -40,7 +54,8 @@ def compare(
     a: Annotated[
         str,
         typer.Argument(
-            help="The run to compare with: number or tag.",
+            help="What to compare with: a run's number, tag, date or git revision, or a table or "
+            "folder of tables.",
             metavar="A",
             autocompletion=complete_runs,
         ),
@@ -48,7 +63,7 @@ def compare(
     b: Annotated[
         str,
         typer.Argument(
-            help="The run to compare: number or tag.", metavar="B", autocompletion=complete_runs
+            help="What to compare, written like A.", metavar="B", autocompletion=complete_runs
         ),
     ],
     fail_on: Annotated[
@@ -59,31 +74,75 @@ def compare(
             callback=_check_fail_on,
         ),
     ] = "slower",
+    again: Annotated[
+        bool,
+        flag(
+            "--remeasure",
+            help="Measure the configs of both in one pass on the device here, which decides.",
+        ),
+    ] = False,
     config: ConfigOption = None,
+    quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Compare what two runs ship; exits with 1 if any task of B is slower.
+    """Compare what two runs or tables ship; exits with 1 if any task of B is slower.
 
-    The change is that of the times as each run measured them. Times of different passes are not
+    The change is that of the times as each measured them. Times of different passes are not
     directly comparable: ratio and verdict are relative to the default config, which each run
     confirmed in one pass with its winner. Only a new measurement of both in one pass is conclusive.
     """
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
-        first, second = pick_run(store, a), pick_run(store, b)
-        found = compare_runs(store.tasks(first.run_id), store.tasks(second.run_id))
+    settings, base = settings_of(config)
+    second = _read_side(settings, b, None)
+    first = _read_side(settings, a, second)
+    found = compare_runs(first.tasks, second.tasks)
     if all(each.verdict is None for each in found):
-        note("the two runs have no task in common")
+        note("the two have no task in common")
+    if again:
+        found = _remeasure(settings, base, found, quiet=quiet)
     rows = [_make_row(each) for each in found]
     shown = [_format_row(each, row) for each, row in zip(found, rows, strict=True)]
     if style in READABLE:
         emit(shown, _SHOWN, style, details=("why",), shared=("device",), styles=_STYLES)
     else:
         emit(rows, _FIELDS, style)
-    note(f"run {second.run_id} against run {first.run_id}: {_count(found)}")
-    note("from stored confirmations, relative to the default config; only a new pass is conclusive")
+    note(f"{second.name} against {first.name}: {_count(found)}")
+    if not again:
+        note(
+            "from stored confirmations, relative to the default config; only a new pass is "
+            "conclusive: --remeasure makes it"
+        )
     if any(map(_make_check(fail_on), found)):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    name: str
+    tasks: Sequence[TaskInfo]
+    campaign: str | None = None
+
+
+def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
+    """What a text names; a date or a revision looks in the campaign of the other side, if any."""
+    path = Path(text)
+    if not text.isdigit() and (path.suffix == ".json" or path.is_dir()):
+        from tuner.tables.table_tasks import read_table_tasks
+
+        devices = [task.key.device for task in (other.tasks if other else ())]
+        return _Side(text, read_table_tasks(path, {each.fingerprint: each for each in devices}))
+    with store_of(settings) as store:
+        run = pick_run(store, text, other.campaign if other else None)
+        return _Side(f"run {run.run_id}", store.tasks(run.run_id), run.campaign)
+
+
+def _remeasure(
+    settings: Settings, base: Path, found: Sequence[TaskComparison], *, quiet: bool
+) -> list[TaskComparison]:
+    from tuner.bench import remeasure
+
+    kernels = configured_kernels(settings, base)
+    with step_progress(quiet=quiet) as on_progress:
+        return remeasure(settings, base, found, kernels, on_progress)
 
 
 def _count(found: Sequence[TaskComparison]) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces import registry
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from tuner.bench import BenchTarget, bench_target
+from tuner.bench import BenchTarget, bench_target, find_spec
 from tuner.runtime import Table, TableError, read
 from tuner.settings.sections import Settings
 from tuner.tables.results import device_facts
@@ -62,7 +61,7 @@ def tables_here(
     for path in files:
         try:
             table = read(path)
-            spec = _spec_of(table, kernels)
+            spec = find_spec(table.kernel, table.device.kind, kernels)
         except TableError as error:
             refused.append(Refused(path, f"{error}", finding=True))
             continue
@@ -81,12 +80,6 @@ def tables_here(
         else:
             found.append(TableHere(path, table, target))
     return found, refused
-
-
-def _spec_of(table: Table, kernels: Mapping[str, Sequence[Kernel]]) -> str:
-    """The spec of a table's kernel; of several with its name, the last that runs on its device."""
-    own = [k for k in kernels.get(table.kernel, ()) if table.device.kind in k.kinds]
-    return own[-1].spec if own else registry.load(table.kernel).spec
 
 
 def _target(table: Table, build_only: bool) -> str | None:
