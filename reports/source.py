@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from reports.quantity import clean
@@ -29,8 +29,13 @@ class ReportSource(Protocol):
     def timeline(self, run_id: int) -> Mapping[str, Any] | None: ...
 
 
-def load(source: ReportSource, run_id: int | None = None) -> RunData:
-    """Read one run (None: the newest); raises `TunerError` when there is none."""
+def load(
+    source: ReportSource, run_id: int | None = None, trials_of: Collection[int] | None = None
+) -> RunData:
+    """Read one run (None: the newest); raises `TunerError` when there is none.
+
+    trials_of: the tasks whose trials are read; None for all.
+    """
     if run_id is None:
         run_id = max((run.run_id for run in source.runs()), default=None)
     if run_id is None:
@@ -40,7 +45,7 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
     run = source.run(run_id)
     earlier = [r for r in source.runs(run.campaign, limit=1000) if r.run_id < run_id]
     previous = max(earlier, key=lambda other: other.run_id, default=None)
-    tasks = _tasks(source, run_id)
+    tasks = _tasks(source, run_id, trials_of)
     before = source.tasks(previous.run_id) if previous else ()
     return RunData(
         run=run,
@@ -52,7 +57,9 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
     )
 
 
-def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
+def _tasks(
+    source: ReportSource, run_id: int, trials_of: Collection[int] | None
+) -> tuple[TaskData, ...]:
     infos = sorted(
         (info for info in source.tasks(run_id) if not info.left_out),
         key=lambda info: (
@@ -72,7 +79,9 @@ def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
         several = alike[key.kernel, key.workload] > 1
         where = f" on {key.device.name or key.device.target}" if several else ""
         label = _new(clean(f"{key.kernel} {key.workload.key}{where}"), labels)
-        tasks.append(TaskData(info, _in_order(source.trials(info.task_id)), slug, label))
+        read = trials_of is None or info.task_id in trials_of
+        trials = source.trials(info.task_id) if read else ()
+        tasks.append(TaskData(info, _in_order(trials), slug, label))
     return tuple(tasks)
 
 

@@ -43,6 +43,10 @@ class NothingStoredError(StoreError):
     """The database does not exist or is empty."""
 
 
+class UnknownError(StoreError):
+    """A run, task or trial that the database does not have."""
+
+
 class StoreAwayError(StoreError):
     """The database is temporarily unavailable: restarting, frozen, disconnected or locked."""
 

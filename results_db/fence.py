@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Select, select
 
-from results_db.errors import LeaseLostError, StoreError
+from results_db.errors import LeaseLostError, UnknownError
 from results_db.models import Campaign, Run, Task
 
 _FOUND = (
@@ -30,8 +30,8 @@ def task(connection: Connection, name: str, task_id: int, lease: str) -> float |
     return _pass(connection, name, _FOUND.where(Task.id == task_id), f"task {task_id}", lease)
 
 
-def unknown(name: str, what: str) -> StoreError:
-    return StoreError(
+def unknown(name: str, what: str) -> UnknownError:
+    return UnknownError(
         f"{name}: there is no {what}",
         "`tuner status --all` lists the runs, `tuner show RUN` the tasks of one",
     )

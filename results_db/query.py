@@ -47,9 +47,10 @@ def runs(
     campaign: str | None = None,
     spec_hash: str | None = None,
     statuses: Sequence[str] = (),
+    before: int | None = None,
     limit: int | None = None,
 ) -> list[RunInfo]:
-    """Runs, newest first."""
+    """Runs, newest first. before: only those with lower numbers."""
     query = _RUN.join(Run.campaign).order_by(Run.id.desc()).limit(limit)
     if campaign is not None:
         query = query.where(Campaign.name == campaign)
@@ -57,6 +58,8 @@ def runs(
         query = query.where(Run.spec_hash == spec_hash)
     if statuses:
         query = query.where(Run.status.in_(statuses))
+    if before is not None:
+        query = query.where(Run.id < before)
     with Session(connection) as session:
         return [convert.run_info(*row) for row in session.execute(query)]
 

@@ -103,7 +103,7 @@ def _compare_tasks(old: TaskInfo, new: TaskInfo) -> TaskComparison:
 
 def _is_same_record(a: SelectionRecord | None, b: SelectionRecord | None) -> bool:
     """Whether both are the same confirmation, of which a table keeps only a part."""
-    if a is None or b is None or a == b:
+    if a is None or b is None or a == b or None not in (a.default, b.default):
         return a is not None and a == b
     configs = [config_key(select_shipped(each).config) for each in (a, b)]
     return configs[0] == configs[1] and a.confirmed_at == b.confirmed_at is not None

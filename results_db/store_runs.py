@@ -156,9 +156,16 @@ class RunStore(Transactions):
         found: Mapping[str, Any] | None = self._read(lambda each: each.scalar(statement))
         return found
 
-    def runs(self, campaign: str | None = None, limit: int | None = 50) -> list[RunInfo]:
-        """Runs of one campaign or of all, newest first; all of them without a limit."""
-        return self._read(lambda each: query.runs(each, campaign=campaign, limit=limit))
+    def runs(
+        self, campaign: str | None = None, limit: int | None = 50, before: int | None = None
+    ) -> list[RunInfo]:
+        """Runs of one campaign or of all, newest first; all of them without a limit.
+
+        before: only runs with lower numbers.
+        """
+        return self._read(
+            lambda each: query.runs(each, campaign=campaign, limit=limit, before=before)
+        )
 
     def run(self, run_id: int) -> RunInfo:
         """One run. Raises `StoreError` for an unknown number."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -48,15 +48,15 @@ class SectionSpec:
     after: str = ""
 
 
-def build_sections(data: RunData) -> list[Section]:
-    """All sections of a run in the order of the page.
+def build_sections(data: RunData, names: Collection[str] | None = None) -> list[Section]:
+    """The sections of a run in the order of the page. names: of built-in ones; None for all.
 
     A plug-in that fails does not fail the report: its section says what went wrong, and a warning
     is logged.
     """
-    built = {name: _built_in(name)(data) for name in _BUILT_IN}
-    sections = [section for section in built.values() if section is not None]
-    for name in SECTIONS.names():
+    built = [_built_in(name)(data) for name in _BUILT_IN if names is None or name in names]
+    sections = [section for section in built if section is not None]
+    for name in SECTIONS.names() if names is None else ():
         if name not in _BUILT_IN:
             _insert(sections, name, data)
     return sections

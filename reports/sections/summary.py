@@ -46,7 +46,7 @@ def build(data: RunData) -> Section:
             "facts": _list_facts(data),
             "map": map_comparisons(outcomes),
             "notes": _notes(data),
-            "tiles": _tiles(data, [result for _, result in outcomes]) if outcomes else [],
+            "tiles": _tiles(data, [result for _, result in outcomes]) if data.trials else [],
         },
     )
 

@@ -34,6 +34,7 @@ from tuner.cli import (
     report,
     run,
     schedule,
+    serve,
     show,
     spaces,
     status,
@@ -67,6 +68,7 @@ app.command("show")(show.show)
 app.command("trials")(trials.list_trials)
 app.command("best")(best.best)
 app.command("report")(report.report)
+app.command("serve")(serve.serve)
 app.command("export")(export.export)
 app.command("import")(import_.import_)
 app.command("replay")(replay.replay)

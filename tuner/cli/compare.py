@@ -99,13 +99,10 @@ def compare(
         note("the two have no task in common")
     if again:
         found = _remeasure(settings, base, found, quiet=quiet)
-    rows = [_make_row(each) for each in found]
-    shown = [_format_row(each, row) for each, row in zip(found, rows, strict=True)]
-    if style in READABLE:
-        emit(shown, _SHOWN, style, details=("why",), shared=("device",), styles=_STYLES)
-    else:
-        emit(rows, _FIELDS, style)
-    note(f"{second.name} against {first.name}: {_count(found)}")
+    rows = [make_row(each, style) for each in found]
+    columns = _SHOWN if style in READABLE else _FIELDS
+    emit(rows, columns, style, details=("why",), shared=("device",), styles=_STYLES)
+    note(f"{second.name} against {first.name}: {count_verdicts(found)}")
     if not again:
         note(
             "from stored confirmations, relative to the default config; only a new pass is "
@@ -145,7 +142,8 @@ def _remeasure(
         return remeasure(settings, base, found, kernels, on_progress)
 
 
-def _count(found: Sequence[TaskComparison]) -> str:
+def count_verdicts(found: Sequence[TaskComparison]) -> str:
+    """How many comparisons have each verdict, in words."""
     verdicts = [each.verdict for each in found]
     counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
     return f"{', '.join(counts)}; {verdicts.count(None)} tasks in one of them only"
@@ -164,9 +162,10 @@ def _make_check(fail_on: str) -> Callable[[TaskComparison], bool]:
     return fails
 
 
-def _make_row(each: TaskComparison) -> dict[str, object]:
+def make_row(each: TaskComparison, style: Format) -> dict[str, object]:
+    """The row of a comparison as listings in that format show it."""
     key, (a_us, b_us) = each.task.key, each.times_us
-    return {
+    row: dict[str, object] = {
         "kernel": key.kernel,
         "workload": key.workload.key,
         "device": key.device.name,
@@ -177,6 +176,7 @@ def _make_row(each: TaskComparison) -> dict[str, object]:
         "verdict": each.verdict,
         "why": each.why,
     }
+    return _format_row(each, row) if style in READABLE else row
 
 
 def _format_row(each: TaskComparison, row: dict[str, object]) -> dict[str, object]:

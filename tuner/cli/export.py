@@ -85,7 +85,7 @@ def export(
         return
     with store_of(settings) as store:
         info = pick_run(store, run)
-        kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+        kernels = own_kernels(settings, base, store.tasks(info.run_id))
         exporter = None
         if never_worse:
             from tuner.cli.never_worse import guarded_exporter
@@ -110,11 +110,11 @@ def _check(settings: Settings, base: Path, run: str | None, folder: Path, kind: 
     if run is None:
         if not folder.is_file() and not any(folder.glob("*@*.json")):
             raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
-        findings = tables.check([folder], _own_kernels(settings, base, None))
+        findings = tables.check([folder], own_kernels(settings, base, None))
     else:
         with store_of(settings) as store:
             info = pick_run(store, run)
-            kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+            kernels = own_kernels(settings, base, store.tasks(info.run_id))
             findings = tables.check_export(store, info.run_id, folder, kind, kernels)
     for finding in findings:
         print(inert(finding))
@@ -125,7 +125,7 @@ def _check(settings: Settings, base: Path, run: str | None, folder: Path, kind: 
     note(f"{folder}: up to date")
 
 
-def _own_kernels(
+def own_kernels(
     settings: Settings, base: Path, tasks: Sequence[TaskInfo] | None
 ) -> dict[str, Kernel]:
     """The kernels of the configuration by name, imported only where a task needs one of them.

@@ -119,6 +119,9 @@ def run(
         typer.Option(metavar="FILE", help="Keep the run's events in FILE, for `tuner replay`."),
     ] = None,
     trace: TraceOption = None,
+    show: Annotated[
+        bool, flag("--open", help="Show the run in the browser while it goes on (`tuner serve`).")
+    ] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Run a campaign, or resume its interrupted run.
@@ -171,6 +174,10 @@ def run(
         _print_plan(settings, campaign, options, style)
         return
     warn_of_job_folders(settings)
+    if show:
+        from tuner.cli.serve import show_pages
+
+        context.with_resource(show_pages(settings))
     run_and_print(settings, campaign, options, style, quiet=quiet)
 
 

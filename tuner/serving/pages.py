@@ -1,0 +1,220 @@
+"""The pages of `tuner serve` as texts: each reads the database and gives one whole page."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from reports.page import Head, describe_run, render_page, render_sections
+from reports.parts.listing import ListingCell, ListingRow, Picker, list_section
+from reports.parts.view import Section
+from reports.run_data import RunData
+from reports.sections import build_sections
+from reports.source import load
+from results_db import Store
+from results_db.errors import UnknownError
+from results_db.run_comparison import compare_runs
+from results_db.stored_records import RunInfo, RunStatus
+from search_spaces.records import digest
+from tuner import tables
+from tuner.campaign import lease
+from tuner.cli import compare, export, status
+from tuner.cli.command_context import pick_run
+from tuner.cli.console import Format, cell
+from tuner.cli.progress import duration
+from tuner.settings.sections import Settings
+from tuner.tables import exporters
+
+#: Runs on one page.
+_RUNS = 50
+#: Seconds for which the state of a run in progress counts as known, for all who ask.
+_FRESH_S = 1.0
+_HOME = ("/", "all runs")
+_COMPARE = ("/compare", "compare")
+_COLUMNS = {
+    "kernel": "Kernel",
+    "state": "State",
+    "time": "Time",
+    "vs_baseline": "Against fastest baseline",
+    "vs_default": "Against default",
+    "trials": "Trials",
+    "config": "Config",
+}
+#: The sections of a run's page, which need no trial, and those of a task's.
+_OF_RUN = ("summary", "ranges", "environment")
+_OF_TASK = ("tasks", "failures")
+
+
+class Pages:
+    """Renders pages from an open store, which it only reads. Threads may share it."""
+
+    def __init__(self, store: Store, settings: Settings, base: Path) -> None:
+        self._store = store
+        self._settings = settings
+        self._base = base
+        self._marks: dict[int, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    # -- what has changed --------------------------------------------------------------------------
+    def mark_runs(self) -> str:
+        """A text that changes when the list of runs does."""
+        return digest([self.mark_run(run.run_id, run) for run in self._store.runs(limit=_RUNS)])
+
+    def mark_run(self, run_id: int, run: RunInfo | None = None) -> str:
+        """A text that changes when the results of a run do."""
+        run = run or self._store.run(run_id)
+        facts = [run_id, run.status, run.tag, f"{run.finished_at}", run.lease]
+        if run.status != RunStatus.RUNNING:
+            return digest(facts)
+        with self._lock:
+            made_s, mark = self._marks.get(run_id, (-_FRESH_S, ""))
+            if time.monotonic() - made_s >= _FRESH_S:
+                tasks = self._store.overview(run_id)
+                seen = [[task.task_id, task.stage, task.trials, task.correct] for task in tasks]
+                mark = digest([*facts, lease.abandoned(run), seen])
+                self._marks[run_id] = time.monotonic(), mark
+        return mark
+
+    def is_running(self, run_id: int) -> bool:
+        """Whether a driver works on the run."""
+        run = self._store.run(run_id)
+        return run.status == RunStatus.RUNNING and not lease.abandoned(run)
+
+    # -- pages -------------------------------------------------------------------------------------
+    def render_runs(self, mark: str, before: int | None = None) -> str:
+        """The runs before a number (None: the newest), newest first."""
+        runs = self._store.runs(limit=_RUNS, before=before)
+        links = [(f"/?before={runs[-1].run_id}", "older runs")] if len(runs) == _RUNS else []
+        headings = ("Run", "Campaign", "Tag", "Status", "Started", "Took")
+        words = [] if runs else ["There are no runs here yet."]
+        section = list_section(
+            "runs", "Runs", headings, map(_list_run, runs), paragraphs=words, links=links
+        )
+        name = self._store.url.rpartition("/")[2]
+        head = Head("Runs", name, above=(_HOME, _COMPARE), live="/live", mark=mark)
+        return render_sections(head, [section], figures=False)
+
+    def render_run(self, run_id: int, mark: str) -> str:
+        """What a run has found so far, without its trials; its tasks lead to theirs."""
+        data = load(self._store, run_id, trials_of=())
+        summary, *others = build_sections(data, _OF_RUN)
+        tasks = self._list_tasks(data)
+        head = _describe(data.run, live=f"/runs/{run_id}/live", mark=mark)
+        drawn = any(section.name == "ranges" for section in others)
+        return render_sections(head, [summary, tasks, *others], figures=drawn)
+
+    def render_report(self, run_id: int) -> str:
+        """The whole report, as `tuner report` writes it."""
+        return render_page(load(self._store, run_id))
+
+    def render_task(self, run_id: int, task_id: int) -> str:
+        """One task with all its trials."""
+        data = load(self._store, run_id, trials_of=(task_id,))
+        chosen = tuple(task for task in data.tasks if task.info.task_id == task_id)
+        if not chosen:
+            raise UnknownError(
+                f"run {run_id} has no task {task_id}", f"/runs/{run_id} lists its tasks"
+            )
+        (task,) = chosen
+        sections = build_sections(RunData(data.run, chosen, data.calibrations), _OF_TASK)
+        above = (_HOME, (f"/runs/{run_id}#{task.slug}", f"run {run_id}"))
+        aside = f"task {run_id}/{task_id}"
+        return render_sections(Head(task.label, aside, above=above), sections)
+
+    def render_comparison(self, a: str, b: str) -> str:
+        """What B ships against what A ships; a form that asks for both where one is missing."""
+        runs = self._store.runs(limit=_RUNS)
+        known = [(f"{run.run_id}", f"{run.campaign} {run.tag or ''}".strip()) for run in runs]
+        picker = Picker([("b", "Run", b), ("a", "against", a)], known)
+        rows: list[ListingRow] = []
+        words: list[str] = []
+        headings: Sequence[str] = ()
+        if a and b:
+            new = pick_run(self._store, b)
+            old = pick_run(self._store, a, new.campaign)
+            found = compare_runs(self._store.tasks(old.run_id), self._store.tasks(new.run_id))
+            headings = ("Kernel", f"Run {old.run_id}", f"Run {new.run_id}", "Change", "Ratio")
+            headings = (*headings, "Verdict")
+            rows = [_list_comparison(compare.make_row(each, Format.TABLE)) for each in found]
+            words = [f"Run {new.run_id} against run {old.run_id}: {compare.count_verdicts(found)}."]
+        section = list_section(
+            "comparison", "Comparison", headings, rows, paragraphs=words, picker=picker
+        )
+        return render_sections(Head("Compare", above=(_HOME,)), [section], figures=False)
+
+    def make_files(self, run_id: int, kind: str) -> tuple[str, bytes]:
+        """A run's results in a format of `tuner export`: one file, or a zip archive of several."""
+        run = self._store.run(run_id)
+        kernels = export.own_kernels(self._settings, self._base, self._store.tasks(run_id))
+        results = tables.Results(self._store, run.run_id, kernels)
+        files = list(exporters.load(kind).files(results))
+        if not files:
+            raise UnknownError(f"run {run_id} has nothing to export as {kind}", "")
+        if len(files) == 1:
+            return quote(files[0].name.rpartition("/")[2]), files[0].content
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in files:
+                archive.writestr(file.name, file.content)
+        return f"run-{run_id}-{quote(kind)}.zip", packed.getvalue()
+
+    def _list_tasks(self, data: RunData) -> Section:
+        run_id = data.run.run_id
+        slugs = {task.info.task_id: task.slug for task in data.tasks}
+        rows = [
+            _list_task(row, run_id, slugs)
+            for row in status.list_tasks(self._store, run_id, Format.TABLE)
+        ]
+        formats = [(f"/runs/{run_id}/files/{kind}", kind) for kind in ("tuner", "csv")]
+        links = [(f"/runs/{run_id}/report", "report with all figures"), *formats]
+        return list_section("listing", "Tasks", tuple(_COLUMNS.values()), rows, links=links)
+
+
+def _describe(run: RunInfo, live: str, mark: str) -> Head:
+    """The head of a run's page, which is followed while a driver works on it."""
+    running = run.status == RunStatus.RUNNING and not lease.abandoned(run)
+    head = replace(describe_run(run), above=(_HOME, _COMPARE), state=status.headline(run))
+    return replace(head, live=live, mark=mark) if running else head
+
+
+def _list_run(run: RunInfo) -> ListingRow:
+    took_s = (run.finished_at - run.started_at).total_seconds() if run.finished_at else None
+    state = "driver is dead" if lease.abandoned(run) else run.status
+    return ListingRow(
+        [
+            ListingCell(run.run_id, f"/runs/{run.run_id}"),
+            ListingCell(run.campaign, f"/runs/{run.run_id}"),
+            ListingCell(run.tag),
+            ListingCell(state),
+            ListingCell(f"{run.started_at:%Y-%m-%d %H:%M}Z"),
+            ListingCell(None if took_s is None else duration(took_s).strip()),
+        ]
+    )
+
+
+def _list_task(row: Mapping[str, object], run_id: int, slugs: Mapping[int, str]) -> ListingRow:
+    task_id = int(f"{row['task']}".rpartition("/")[2])
+    lines = tuple(cell(row[name]) for name in ("workload", "device", "note") if row.get(name))
+    cells = {name: ListingCell(cell(row.get(name))) for name in _COLUMNS}
+    href = f"/runs/{run_id}/tasks/{task_id}#{slugs.get(task_id, '')}"
+    cells["kernel"] = ListingCell(row["kernel"], href, lines=lines)
+    cells["state"] = ListingCell(row["state"], tone=cell(row["state"]))
+    return ListingRow(list(cells.values()), slugs.get(task_id, ""))
+
+
+def _list_comparison(row: Mapping[str, object]) -> ListingRow:
+    lines = tuple(cell(row[name]) for name in ("workload", "device") if row.get(name))
+    why = (cell(row["why"]),) if row.get("why") else ()
+    return ListingRow(
+        [
+            ListingCell(row["kernel"], lines=lines),
+            *(ListingCell(cell(row.get(name))) for name in ("a", "b", "change", "ratio")),
+            ListingCell(row["verdict"], tone=cell(row["verdict"]), lines=why),
+        ]
+    )
