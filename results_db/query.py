@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, func, select
@@ -38,6 +38,9 @@ from results_db.stored_records import (
 from search_spaces.records import Config, Status, Workload, config_key
 
 UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
+KERNELS = select(Kernel.name).distinct().order_by(Kernel.name)
+#: Most ids that one statement names.
+_MOST_IDS = 500
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))
 
 
@@ -173,6 +176,52 @@ def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None)
     with Session(connection) as session:
         row = session.scalars(query).first()
         return None if row is None else convert.task_info(row)
+
+
+def kernel_tasks(
+    connection: Connection,
+    kernel: str,
+    words: Sequence[str],
+    campaign: str | None,
+    limit: int,
+) -> list[tuple[RunInfo, TaskInfo]]:
+    """Tasks of a kernel with their runs, without left-out sizes of ranges; see `Store`."""
+    query = (
+        select(Task.id, Task.run_id, WorkloadRow.key, Device.name)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
+        .join(Device, Task.device_id == Device.id)
+        .join(Run, Task.run_id == Run.id)
+        .join(Campaign, Run.campaign_id == Campaign.id)
+        .where(Kernel.name == kernel)
+        .order_by(Task.run_id.desc(), Task.id.desc())
+    )
+    if campaign is not None:
+        query = query.where(Campaign.name == campaign)
+    chosen: list[int] = []
+    seen: dict[tuple[str, str], set[int]] = {}
+    for task_id, run_id, key, device in connection.execute(query):
+        run_ids = seen.setdefault((key, device), set())
+        if (run_id in run_ids or len(run_ids) < limit) and set(words) <= set(key.split()):
+            run_ids.add(run_id)
+            chosen.append(task_id)
+    used = sorted(set().union(*seen.values()))
+    with Session(connection) as session:
+        rows = (
+            row for ids in _batches(used) for row in session.execute(_RUN.where(Run.id.in_(ids)))
+        )
+        known = {row[0].id: convert.run_info(*row) for row in rows}
+        loaded = (
+            convert.task_info(row)
+            for ids in _batches(chosen)
+            for row in session.scalars(select(Task).where(Task.id.in_(ids)))
+        )
+        return [(known[task.run_id], task) for task in loaded if not task.left_out]
+
+
+def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids in parts that one statement takes."""
+    return (ids[at : at + _MOST_IDS] for at in range(0, len(ids), _MOST_IDS))
 
 
 def winners(

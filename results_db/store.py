@@ -23,6 +23,7 @@ from results_db.stored_records import (
     ConfirmedTask,
     ExportInfo,
     FinalRecord,
+    RunInfo,
     SelectionRecord,
     Stage,
     TaskInfo,
@@ -135,6 +136,24 @@ class Store(RunStore, FireStore, TrialStore):
     def list_confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
         """Tasks of all runs, or of one kernel, with a confirmed time; newest result first."""
         return self._read(lambda each: confirmed.tasks(each, kernel))
+
+    def list_kernel_tasks(
+        self,
+        kernel: str,
+        *,
+        words: Sequence[str] = (),
+        campaign: str | None = None,
+        limit: int = 50,
+    ) -> list[tuple[RunInfo, TaskInfo]]:
+        """Tasks of a kernel with their runs: of each workload and device in the newest runs.
+
+        words: dims that a workload must have, as in its key. limit: runs of one workload.
+        """
+        return self._read(lambda each: query.kernel_tasks(each, kernel, words, campaign, limit))
+
+    def list_kernels(self) -> list[str]:
+        """The names of the kernels of all stored tasks."""
+        return self._read(lambda each: list(each.scalars(query.KERNELS)))
 
     def overview(self, run_id: int) -> list[TaskSummary]:
         """The progress of a run's tasks, in the order of their addition. Loads no trial."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from results_db import BaselineRecord, SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
 from search_spaces.log_ratio import LogRatio
-from search_spaces.records import Device, Status, Toolchain, Workload
+from search_spaces.records import Config, Device, Status, Toolchain, Workload
 
 HOSTILE = "evil\x1b[31m[red]\u202ename|*"
 DEFAULT = {"BLOCK": 1024}
@@ -26,13 +28,22 @@ def fill(
     median_us: float = 70.0,
     baselines: tuple[BaselineRecord, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
+    key: Mapping[str, Any] = MappingProxyType({}),
+    best: Config = BEST,
+    campaign: str = "nightly",
+    confirmed_at: datetime | None = None,
 ) -> int:
-    """Add a finished run of one confirmed task; `gain` is ln(default time / winner time)."""
+    """Add a finished run of one confirmed task; `gain` is ln(default time / winner time).
+
+    key: fields of the task's key that differ. confirmed_at: now, if it is not given.
+    """
     with Store.open(url) as store:
-        run = store.begin_run("nightly", "spec", 7, {"host": "here", **environment}, {"tasks": []})
-        task = store.ensure_task(run.run_id, _key(kernel), flops=1e9, bytes=1e8, tolerance=0.01)
+        facts = {"host": "here", **environment}
+        run = store.begin_run(campaign, "spec", 7, facts, {"tasks": []})
+        task_key = replace(_key(kernel), **key)
+        task = store.ensure_task(run.run_id, task_key, flops=1e9, bytes=1e8, tolerance=0.01)
         store.record_trial(task.task_id, _trial(run.run_id))
-        _confirm(store, task, gain, half_width, median_us, baselines)
+        _confirm(store, task, gain, half_width, median_us, baselines, best, confirmed_at)
         store.finish_run(run.run_id, "finished", {"trials": 1})
         return run.run_id
 
@@ -68,15 +79,17 @@ def _confirm(
     half_width: float,
     median_us: float,
     baselines: tuple[BaselineRecord, ...],
+    best: Config,
+    confirmed_at: datetime | None,
 ) -> None:
     selection = SelectionRecord(
-        winner=BEST,
-        tie_set=(BEST,),
+        winner=best,
+        tie_set=(best,),
         verdict="faster" if gain > 0 else "slower",
         default=DEFAULT,
         median_us=median_us,
         default_us=115.0,
-        confirmed_at=datetime.now(UTC),
+        confirmed_at=confirmed_at or datetime.now(UTC),
         log_ratio=LogRatio(gain, gain - half_width, gain + half_width),
     )
     store.record_selection(task.task_id, selection, list(baselines))

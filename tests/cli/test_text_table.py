@@ -86,7 +86,9 @@ def test_the_winners_are_as_written_down(tuner, results, columns, colour):
     assert colour == bool(re.search(r"\x1b\[3\dm", text))
 
 
-@pytest.mark.parametrize("command", [["status"], ["compare", "1", "3"], ["workers", "list"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["compare", "1", "3"], ["history", "softmax"], ["workers", "list"]]
+)
 @pytest.mark.parametrize("columns", [44, 80, 120])
 def test_other_listings_fit_the_screen(tuner, results, command, columns):
     text = strip_styles(show(command, columns, colour=False))

@@ -26,6 +26,7 @@ from tuner.cli import (
     doctor,
     export,
     forget,
+    history,
     import_,
     init,
     logs,
@@ -75,6 +76,7 @@ app.command("replay")(replay.replay)
 app.command("tag")(tag.tag)
 app.command("forget")(forget.forget)
 app.command("prune")(prune.prune)
+app.command("history")(history.history)
 app.command("compare")(compare.compare)
 app.command("apply")(apply.apply)
 app.command("bench")(bench.bench)
