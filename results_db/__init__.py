@@ -14,6 +14,7 @@ from results_db.errors import (
     StoreError,
     StoreMovedError,
 )
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
@@ -49,6 +50,8 @@ __all__ = [
     "FoundTrial",
     "LeaseLostError",
     "NothingStoredError",
+    "PromotionOutcome",
+    "PromotionRecord",
     "RunInfo",
     "SelectionRecord",
     "Store",

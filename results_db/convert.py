@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from results_db import models
 from results_db.columns import json_text
 from results_db.errors import StoreError
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
@@ -279,6 +280,15 @@ def export_values(
 
 def export_info(row: models.Export) -> ExportInfo:
     return _read(ExportInfo, row, task_ids=tuple(row.task_ids))
+
+
+def promotion_values(record: PromotionRecord) -> dict[str, Any]:
+    return _plain(record) | {"decided_at": datetime.now(UTC)}
+
+
+def promotion_record(row: models.Promotion) -> PromotionRecord:
+    outcome = PromotionOutcome(row.outcome)
+    return _read(PromotionRecord, row, outcome=outcome, log_ratio=log_ratio(row))
 
 
 def _read(kind: type[_Record], row: Any, **own: Any) -> _Record:

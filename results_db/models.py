@@ -19,6 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from results_db.columns import AnyText, Json, Samples, UtcDateTime
+from results_db.promotion_records import PromotionOutcome
 from results_db.stored_records import FireState, RunStatus, Source
 from search_spaces.records import Status
 from workers.job_records import Mode
@@ -358,3 +359,23 @@ class Export(Base):
     sha256: Mapped[str]
     task_ids: Mapped[JsonValue]
     exported_at: Mapped[datetime]
+
+
+class Promotion(Base):
+    __tablename__ = "promotion"
+
+    id: Mapped[Id]
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), index=True)
+    path: Mapped[str]
+    kernel: Mapped[str]
+    workload: Mapped[str]
+    outcome: Mapped[str]
+    reason: Mapped[str]
+    config: Mapped[JsonValue]
+    former: Mapped[JsonValue | None]
+    log_ratio: Mapped[float | None]
+    log_ratio_low: Mapped[float | None]
+    log_ratio_high: Mapped[float | None]
+    decided_at: Mapped[datetime]
+
+    __table_args__ = (one_of("outcome", *PromotionOutcome),)

@@ -96,9 +96,9 @@ def _compare(before: RunResult, now: RunResult) -> RunResult:
     old, new = before.ships, now.ships
     assert old is not None
     assert new is not None
-    breaks = tuple(_list_breaks(before.task, now.task))
+    breaks = tuple(list_breaks(before.task, now.task))
     same = not breaks and before.task.selection == now.task.selection
-    anchor, change = ("", None) if same else _find_change(before, now, breaks)
+    anchor, change = ("", None) if same else find_change(before.task, now.task, breaks)
     return replace(
         now,
         change=change,
@@ -109,7 +109,7 @@ def _compare(before: RunResult, now: RunResult) -> RunResult:
     )
 
 
-def _list_breaks(before: TaskInfo, now: TaskInfo) -> Iterator[str]:
+def list_breaks(before: TaskInfo, now: TaskInfo) -> Iterator[str]:
     """What makes two results incomparable by their default config."""
     old, new = before.key, now.key
     if old.device.fingerprint != new.device.fingerprint:
@@ -139,13 +139,16 @@ def _key_default(task: TaskInfo) -> str:
     return "" if default is None else config_key(default)
 
 
-def _find_change(
-    before: RunResult, now: RunResult, breaks: Sequence[str]
+def find_change(
+    before: TaskInfo, now: TaskInfo, breaks: Sequence[str]
 ) -> tuple[str, LogRatio | None]:
-    """The anchor of both and ln(time / time before) by it, with noise between runs."""
+    """The anchor of both and ln(time / time before) by it, with the noise between runs.
+
+    breaks: as `list_breaks` gives them. An empty name and None where no anchor is common.
+    """
     old, new = _list_anchored(before), _list_anchored(now)
     if breaks:
-        keys = before.task.key, now.task.key
+        keys = before.key, now.key
         old.pop(DEFAULT, None)
         stable = [(key.device.fingerprint, key.check_hash, key.protocol) for key in keys]
         stable = [
@@ -158,20 +161,19 @@ def _find_change(
     if not common:
         return "", None
     anchor = DEFAULT if DEFAULT in common else max(common, key=lambda name: new[name].value)
-    noise = _HALF * math.sqrt(2) * between_runs(now.task.key.device.kind)
+    noise = _HALF * math.sqrt(2) * between_runs(now.key.device.kind)
     value = new[anchor].value - old[anchor].value
     half = math.hypot(new[anchor].half_width, old[anchor].half_width, noise)
     return anchor, LogRatio(value, value - half, value + half)
 
 
-def _list_anchored(result: RunResult) -> dict[str, LogRatio]:
+def _list_anchored(task: TaskInfo) -> dict[str, LogRatio]:
     """ln(shipped time / anchor's time) by anchors, where their intervals are known."""
-    ships = result.ships
-    assert ships is not None
-    ratios = {DEFAULT: ships.log_ratio if result.task.selection else None}
-    ratios |= {each.name: ships.over(each) for each in result.task.baselines}
-    if not _key_default(result.task):
-        ratios[DEFAULT] = None
+    if task.selection is None:
+        return {}
+    ships = select_shipped(task.selection)
+    ratios = {each.name: ships.over(each) for each in task.baselines}
+    ratios[DEFAULT] = ships.log_ratio if _key_default(task) else None
     return {name: -ratio for name, ratio in ratios.items() if ratio and ratio.interval}
 
 
@@ -182,7 +184,7 @@ def _split_at_breaks(results: Sequence[RunResult]) -> Iterator[list[int]]:
         if result.breaks:
             yield segment
             segment = []
-        if result.ships is not None and DEFAULT in _list_anchored(result):
+        if DEFAULT in _list_anchored(result.task):
             segment.append(at)
     yield segment
 
@@ -192,7 +194,7 @@ def _add_steps(results: list[RunResult], segment: Sequence[int]) -> None:
     if not segment:
         return
     reference_us = _find_reference(results, segment)
-    anchored = {at: _list_anchored(results[at])[DEFAULT] for at in segment}
+    anchored = {at: _list_anchored(results[at].task)[DEFAULT] for at in segment}
     if reference_us is not None:
         for at in segment:
             normalised = reference_us * anchored[at].ratio

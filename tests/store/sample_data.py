@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from results_db import (
     BaselineRecord,
     FinalRecord,
+    PromotionOutcome,
+    PromotionRecord,
     SelectionRecord,
     Store,
     TaskInfo,
@@ -123,6 +125,22 @@ BASELINES = (
     ),
     BaselineRecord(name="eager", status=Status.RUNTIME, message="out of memory"),
 )
+PROMOTIONS = (
+    PromotionRecord(
+        1, "tables/softmax.json", "softmax", "M=8192", PromotionOutcome.PROMOTED, "new entry", BEST
+    ),
+    PromotionRecord(
+        1,
+        "tables/softmax.json",
+        "softmax",
+        "M=4096",
+        PromotionOutcome.REFUSED,
+        "it may be slower",
+        BEST,
+        DEFAULT,
+        LogRatio(0.01, -0.01, 0.03),
+    ),
+)
 FINALS = (
     FinalRecord(
         stage="race",
@@ -178,7 +196,7 @@ def new_task(store: Store, key: TaskKey = KEY, campaign: str = "nightly") -> Tas
 
 
 def fill(store: Store) -> None:
-    """One finished run of one task, a calibration, an export and a firing."""
+    """One finished run of one task, a calibration, an export, a firing and two promotions."""
     task = new_task(store)
     store.record_calibration(DEVICE, KEY.toolchain, "node-7", CALIBRATION)
     for record in FILLED:
@@ -191,3 +209,4 @@ def fill(store: Store) -> None:
     store.record_export("tables/softmax.json", "tuner", task.run_id, "ab" * 32, [task.task_id])
     store.claim_fire("nightly", NOON, "host1")
     store.finish_fire("nightly", NOON, "finished", task.run_id)
+    store.record_promotions(PROMOTIONS)

@@ -23,6 +23,7 @@ from sample_data import (
     FINALS,
     KEY,
     NOON,
+    PROMOTIONS,
     SELECTION,
     TIMELINE,
     TRIALS,
@@ -106,6 +107,8 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         assert store.tags() == ({} if frozen.stem < "0010" else {"baseline": run.run_id})
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
+        promotions = [replace(each, decided_at=None) for each in store.promotions(run.run_id)]
+        assert promotions == ([] if frozen.stem < "0011" else list(PROMOTIONS[::-1]))
 
 
 def test_models_and_migrations_agree(sqlite_url: str) -> None:

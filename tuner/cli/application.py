@@ -30,6 +30,7 @@ from tuner.cli import (
     import_,
     init,
     logs,
+    promote,
     prune,
     replay,
     report,
@@ -71,6 +72,8 @@ app.command("best")(best.best)
 app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)
+app.command("promote")(promote.promote)
+app.command("rollback")(promote.rollback)
 app.command("import")(import_.import_)
 app.command("replay")(replay.replay)
 app.command("tag")(tag.tag)

@@ -18,7 +18,7 @@ class Tables:
     """`tuner`: one table per kernel and device, as `tuner.runtime` reads them."""
 
     def files(self, results: Results) -> Iterator[File]:
-        for name, table in _name_files(results):
+        for name, table in name_files(results):
             yield File(name, text_of(table).encode(), _tasks(table))
 
 
@@ -26,7 +26,7 @@ class TritonConfigs:
     """`triton`: a list of configs per key, winner first, each for `triton.Config(**config)`."""
 
     def files(self, results: Results) -> Iterator[File]:
-        for name, table in _name_files(results):
+        for name, table in name_files(results):
             rows = [
                 {
                     "key": dict(entry.key),
@@ -41,7 +41,7 @@ class TritonConfigs:
             yield File(f"{name.removesuffix('.json')}.triton.json", text.encode(), _tasks(table))
 
 
-def _name_files(results: Results) -> Iterator[tuple[str, Table]]:
+def name_files(results: Results) -> Iterator[tuple[str, Table]]:
     """Tables with their file names. Tables of several toolchains get a digest in their names."""
     count = Counter(file_name(table) for table in results.tables)
     for table in results.tables:

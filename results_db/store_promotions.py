@@ -1,0 +1,41 @@
+"""Promotions in the store: what was decided about the entries of published tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.orm import Session
+
+from results_db import convert
+from results_db.models import Promotion
+from results_db.promotion_records import PromotionRecord
+from results_db.transactions import Transactions
+
+_log = logging.getLogger(__name__)
+
+
+class PromotionStore(Transactions):
+    """Decisions about entries of published tables."""
+
+    def record_promotions(self, records: Sequence[PromotionRecord]) -> None:
+        """Store decisions. In a read-only database only a warning is logged."""
+        if self._database.read_only:
+            name = self._database.name
+            _log.warning("%s: read-only; %d promotions are not recorded", name, len(records))
+        elif records:
+            values = [convert.promotion_values(record) for record in records]
+            self._write(lambda each: each.execute(insert(Promotion), values))
+
+    def promotions(self, run_id: int | None = None) -> list[PromotionRecord]:
+        """The decisions about one run's results or about those of all, newest first."""
+        query = select(Promotion).order_by(Promotion.id.desc())
+        if run_id is not None:
+            query = query.where(Promotion.run_id == run_id)
+
+        def read(connection: Connection) -> list[PromotionRecord]:
+            with Session(connection) as session:
+                return [convert.promotion_record(row) for row in session.scalars(query)]
+
+        return self._read(read)

@@ -1,0 +1,124 @@
+"""`tuner promote` and `tuner rollback`: publish results entry by entry, and take that back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search_spaces.log_ratio import split_ratio
+from tuner.cli.command_context import (
+    ConfigOption,
+    configured_kernels,
+    flag,
+    pick_run,
+    settings_of,
+    store_of,
+)
+from tuner.cli.completion import complete_runs
+from tuner.cli.console import READABLE, Format, FormatOption, emit, note
+from tuner.cli.variant_options import QuietOption, config_cell, step_progress
+
+if TYPE_CHECKING:
+    from results_db.promotion_records import PromotionRecord
+    from results_db.run_comparison import TaskComparison
+
+#: Columns for readers, and for programs.
+_SHOWN = ("kernel", "workload", "outcome", "reason")
+_FIELDS = (
+    "path",
+    "kernel",
+    "workload",
+    "outcome",
+    "reason",
+    "ratio",
+    "low",
+    "high",
+    "config",
+    "former",
+)
+_COLOURS = {"promoted": "green"}
+_STYLES = {"outcome": lambda row: _COLOURS.get(row["outcome"], "")}
+
+
+def promote(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The run's number or tag.", metavar="RUN", autocompletion=complete_runs
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--to", help="The folder of published tables.")],
+    again: Annotated[
+        bool,
+        flag(
+            "--remeasure",
+            help="Measure the new and the published config in one pass on the device here.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", help="Decide; write and store nothing.")] = False,
+    config: ConfigOption = None,
+    quiet: QuietOption = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Publish the results of a run, entry by entry.
+
+    An entry of a published table is replaced only where the new config is faster beyond its
+    interval, with equal code, device and toolchain; new workloads are added. What was refused and
+    why is listed and stored. `tuner rollback` takes it back.
+    """
+    from tuner.tables.promotion import Promoter
+
+    settings, base = settings_of(config)
+    kernels = configured_kernels(settings, base)
+
+    def remeasure(found: Sequence[TaskComparison]) -> list[TaskComparison]:
+        from tuner.bench import remeasure as measure
+
+        with step_progress(quiet=quiet) as on_progress:
+            return measure(settings, base, found, kernels, on_progress)
+
+    with store_of(settings) as store:
+        info = pick_run(store, run)
+        named = {name: found[-1] for name, found in kernels.items()}
+        promoter = Promoter(store, info.run_id, to, named, remeasure if again else None)
+        records = promoter.decide()[0] if dry_run else promoter.promote(_note_wait)
+    emit(
+        [_make_row(record, style) for record in records],
+        _SHOWN if style in READABLE else _FIELDS,
+        style,
+        details=("reason",),
+        styles=_STYLES,
+    )
+    counts = Counter(record.outcome for record in records)
+    note(f"run {info.run_id} to {to}: " + ", ".join(f"{n} {word}" for word, n in counts.items()))
+
+
+def rollback(
+    folder: Annotated[Path, typer.Argument(help="The folder of tables.", metavar="DIR")],
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Take back the last promotion into a folder: its tables are again what they were before."""
+    from tuner.tables.promotion import roll_back
+
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        done = roll_back(store, folder, _note_wait)
+    emit([{"path": f"{path}", "done": what} for path, what in done], ("path", "done"), style)
+
+
+def _note_wait() -> None:
+    note("waiting for another promotion into this folder")
+
+
+def _make_row(record: PromotionRecord, style: Format) -> dict[str, Any]:
+    return {
+        **{name: getattr(record, name) for name in ("path", *_SHOWN)},
+        **dict(zip(("ratio", "low", "high"), split_ratio(record.log_ratio), strict=True)),
+        "config": config_cell(record.config, style),
+        "former": None if record.former is None else config_cell(record.former, style),
+    }
