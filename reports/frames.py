@@ -31,7 +31,7 @@ def convergence_frame(task: TaskData) -> pd.DataFrame:
 
 
 def parameters_frame(task: TaskData) -> pd.DataFrame:
-    """One row per timed trial and varying parameter: parameter, value, slowdown, trial.
+    """One row per timed trial and varying parameter: parameter, value, slowdown, trial, place.
 
     A numeric parameter with more than ten values is grouped into ranges with about equally many
     trials.
@@ -46,17 +46,18 @@ def parameters_frame(task: TaskData) -> pd.DataFrame:
         if len(set(texts.values())) < 2:
             continue
         order = {text: place for place, text in enumerate(dict.fromkeys(texts.values()))}
-        ranked = sorted(timed, key=lambda t: order[texts[_key(values[id(t)])]])
+        ranked = sorted(enumerate(timed), key=lambda pair: order[texts[_key(values[id(pair[1])])]])
         rows += [
             (
                 clean(name),
                 clean(texts[_key(values[id(trial)])]),
                 _time(trial) / fastest,
                 trial.number,
+                place,
             )
-            for trial in ranked
+            for place, trial in ranked
         ]
-    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "trial"])
+    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "trial", "place"])
 
 
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import plotly_bundle
-from reports.figures.theme import DARK_OF, template
+from reports.figures.theme import CONFIG, DARK_OF, template
 from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, clean, count
 from reports.run_data import RunData
@@ -78,7 +78,12 @@ def render_sections(head: Head, sections: Sequence[Section], *, figures: bool = 
             plotly=plotly,
             policy=_policy([*scripts.values(), plotly], served=bool(head.above)),
             themes=script_json(
-                {"light": template(dark=False), "dark": template(dark=True), "dark_of": DARK_OF}
+                {
+                    "light": template(dark=False),
+                    "dark": template(dark=True),
+                    "dark_of": DARK_OF,
+                    "config": CONFIG,
+                }
             ),
         )
     )
@@ -95,6 +100,7 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.filters["count"] = count
+    environment.filters["script_json"] = script_json
     environment.globals["nothing"] = NOTHING
     return environment
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -33,9 +32,7 @@ def figures_by_name(data: RunData, task_id: int | None = None) -> dict[str, Any]
 
 
 def _figure(view: FigureView) -> Any:
-    content = json.loads(view.json)
-    content.pop("config", None)
-    figure = graph_objects.Figure(content)
+    figure = graph_objects.Figure(view.figure)
     # Notebooks may be dark, and the template's text is dark.
     figure.update_layout(template=template(dark=False), paper_bgcolor="#fff")
     return figure

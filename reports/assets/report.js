@@ -29,29 +29,94 @@
   });
   systemDark.addEventListener("change", showTheme);
 
+  // -- trials of a task, as columns -------------------------------------------------------------
+  const decode = (column) =>
+    Array.isArray(column) ? column : column.of.map((place) => column.values[place]);
+
+  // The figures and trials of a task are base64 of deflated JSON (see `pack` in view.py).
+  const readPacked = async (node) => {
+    const bytes = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const { figures, trials } = JSON.parse(await new Response(stream).text());
+    for (const name of ["status", "samples", "registers", "message"]) {
+      trials[name] = decode(trials[name]);
+    }
+    trials.config = trials.config.map(([name, column]) => [name, decode(column)]);
+    return { figures, trials };
+  };
+
+  const packed = new WeakMap();
+  const unpack = (task) => {
+    if (!packed.has(task)) packed.set(task, readPacked(task.querySelector("script.packed")));
+    return packed.get(task);
+  };
+
+  const describeConfig = (trials, place) =>
+    trials.config
+      .filter(([, column]) => column[place] !== null)
+      .map(([name, column]) => `${name}=${column[place]}`)
+      .join(" ");
+
+  // Text for a Plotly label, as plot_text in quantity.py.
+  const escapeText = (text, limit) => {
+    const half = (limit - 1) >> 1;
+    const short = text.length > limit ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
+    return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  };
+
+  // An array of a figure: one value for each timed trial.
+  const makeColumn = (trials, name) => {
+    const places = [...trials.time.keys()].filter((place) => trials.time[place] !== null);
+    const fastest = places.reduce((least, place) => Math.min(least, trials.time[place]), Infinity);
+    const value = {
+      place: (place) => place + 1,
+      slowdown: (place) => trials.time[place] / (fastest || 1),
+      config: (place) => escapeText(describeConfig(trials, place), 90),
+    }[name];
+    return places.map(value ?? ((place) => trials[name][place]));
+  };
+
+  const fillColumns = (figure, trials) => {
+    for (const trace of figure.data) {
+      for (const [key, value] of Object.entries(trace)) {
+        if (value?.column) trace[key] = makeColumn(trials, value.column);
+      }
+    }
+  };
+
   // -- figures ----------------------------------------------------------------------------------
-  const source = (plot) => {
-    let text = document.getElementById(plot.dataset.source).textContent;
+  const sources = new WeakMap();
+
+  const read = async (plot) => {
+    const own = plot.parentElement.querySelector(":scope > script");
+    if (own) return { text: own.textContent };
+    const { figures, trials } = await unpack(plot.closest("details.task"));
+    return { text: JSON.stringify(figures[plot.dataset.figure]), trials };
+  };
+
+  function draw(plot) {
+    let { text, trials } = sources.get(plot);
     if (isDark()) {
       for (const [light, dark] of Object.entries(themes.dark_of)) text = text.replaceAll(light, dark);
     }
     const figure = JSON.parse(text);
+    fillColumns(figure, trials);
     figure.layout.template = isDark() ? themes.dark : themes.light;
-    return figure;
-  };
-
-  function draw(plot) {
-    const { data, layout, config } = source(plot);
     plot.dataset.plotted = isDark() ? "dark" : "light";
-    return Plotly.react(plot, data, layout, config);
+    return Plotly.react(plot, figure.data, figure.layout, { ...themes.config });
   }
+
+  const show = async (plot) => {
+    sources.set(plot, await read(plot));
+    draw(plot);
+  };
 
   const sight = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {
         if (!entry.isIntersecting) continue;
         sight.unobserve(entry.target);
-        draw(entry.target);
+        show(entry.target);
       }
     },
     { rootMargin: "300px" },
@@ -157,10 +222,10 @@
     }
   };
 
-  each("[data-copy]", (button) =>
+  each("button.copy", (button) =>
     button.addEventListener("click", async () => {
       const label = button.textContent;
-      button.textContent = (await copyText(button.dataset.copy)) ? "Copied" : "Not copied";
+      button.textContent = (await copyText(button.parentElement.querySelector("code").textContent)) ? "Copied" : "Not copied";
       setTimeout(() => (button.textContent = label), 1200);
       button.focus();
     }),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, thin
+from reports.figures.theme import BLUE, GREY, LABEL, ORANGE, base, shorten, thin
 from reports.quantity import plot_text
 
 _AXES = {"trial": "trials finished", "device_s": "device time (s)"}
@@ -27,9 +27,9 @@ def convergence(
     )
     timed = thin(frame[frame["median_us"].notna()], 3000)
     figure.add_scatter(
-        x=timed[axis].round(4).tolist(),
-        y=timed["median_us"].round(4).tolist(),
-        text=[plot_text(label, 90) for label in timed["label"]],
+        x=timed[axis].round(3).tolist(),
+        y=shorten(timed["median_us"]),
+        text=[plot_text(label, LABEL) for label in timed["label"]],
         mode="markers",
         name="trial",
         marker={"color": GREY, "size": 5, "opacity": 0.55},
@@ -37,8 +37,8 @@ def convergence(
     )
     best = _corners(frame[frame["best_us"].notna()])
     figure.add_scatter(
-        x=best[axis].round(4).tolist(),
-        y=best["best_us"].round(4).tolist(),
+        x=best[axis].round(3).tolist(),
+        y=shorten(best["best_us"]),
         mode="lines",
         name="best so far",
         line={"color": BLUE, "width": 2.5, "shape": "hv"},
@@ -47,7 +47,7 @@ def convergence(
     if default_us is not None and len(frame):
         figure.add_scatter(
             x=[0, float(frame[axis].max())],
-            y=[default_us, default_us],
+            y=shorten([default_us, default_us]),
             mode="lines",
             name="default config",
             line={"color": ORANGE, "width": 1.5, "dash": "dash"},

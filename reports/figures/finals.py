@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, base, rows
-from reports.quantity import plot_text
+from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, base, rows, shorten
 
 #: Configs within this relative difference count as equally fast.
 EPSILON = 0.01
@@ -38,9 +37,8 @@ def finals(frame: pd.DataFrame) -> go.Figure:
         if points.empty:
             continue
         figure.add_scatter(
-            x=points["ln"].round(6).tolist(),
-            y=[spot + 0.12 for spot in spots[points.index]],
-            text=[plot_text(label, 90) for label in points["label"]],
+            x=shorten(points["ln"]),
+            y=[round(spot + 0.12, 2) for spot in spots[points.index]],
             customdata=points["passes"].tolist(),
             mode="markers",
             name=name,
@@ -48,13 +46,13 @@ def finals(frame: pd.DataFrame) -> go.Figure:
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": (points["high"] - points["ln"]).fillna(0).round(6).tolist(),
-                "arrayminus": (points["ln"] - points["low"]).fillna(0).round(6).tolist(),
+                "array": shorten((points["high"] - points["ln"]).fillna(0)),
+                "arrayminus": shorten((points["ln"] - points["low"]).fillna(0)),
                 "color": colour,
                 "thickness": 1.5,
                 "width": 3,
             },
-            hovertemplate="%{x:.3%} after %{customdata} passes<br>%{text}<extra></extra>",
+            hovertemplate="%{x:.3%} after %{customdata} passes<extra></extra>",
         )
     return figure
 

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, rows
+from reports.figures.theme import BLUE, GREY, ORANGE, base, rows, shorten
 
 NOISY, SUSPECT = 0.02, 0.10
 
@@ -43,14 +43,14 @@ def noise(frame: pd.DataFrame) -> go.Figure:
         figure.add_annotation(
             text=word,
             x=math.log10(limit),
+            xref="x",
+            xanchor="center",
             yref="paper",
             y=1,
-            yanchor="bottom",
-            showarrow=False,
             font={"color": colour},
         )
     figure.add_box(
-        x=frame["spread"].round(6).tolist(),
+        x=shorten(frame["spread"]),
         y=[tasks.index(task) + 0.12 for task in frame["task"]],
         width=0.36,
         orientation="h",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, thin
+from reports.figures.theme import BLUE, GREY, ORANGE, base, shorten, thin
 from reports.quantity import plot_text
 
 
 def parameters(frame: pd.DataFrame) -> go.Figure:
     """Strips of time over the fastest trial's time, grouped by parameter.
 
-    frame: one row per timed trial and parameter: parameter and value (in the order to
-    show), slowdown (time / fastest time, >= 1), trial (number).
+    frame: one row per timed trial and parameter: parameter and value (in the order to show),
+    slowdown (time / fastest time, >= 1), trial (number), place (in the order of completion).
     """
     rows = _rows(frame)
     figure = base(
@@ -27,21 +27,29 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
             "zeroline": False,
         },
     )
-    shown = thin(frame, 6000)
     places = {row: place for place, row in enumerate(rows)}
-    spots = [
-        round(places[name, value] + 0.5 * ((index * 0.618034) % 1 - 0.5), 3)
-        for index, (name, value) in enumerate(zip(shown["parameter"], shown["value"], strict=True))
-    ]
-    figure.add_scatter(
-        x=shown["slowdown"].round(4).tolist(),
-        y=spots,
-        customdata=shown["trial"].tolist(),
-        mode="markers",
-        name="trial",
-        marker={"color": GREY, "size": 4.5, "opacity": 0.45},
-        hovertemplate="trial %{customdata}: %{x:.3f}x<extra></extra>",
-    )
+    names = list(dict.fromkeys(frame["parameter"]))
+    for index, name in enumerate(names):
+        # All strips in one order, so that the page holds it once.
+        group = frame[frame["parameter"] == name].sort_values("place")
+        shown = thin(group, 6000 // len(names))
+        figure.add_box(
+            x=shorten(shown["slowdown"]),
+            y=[places[name, value] for value in shown["value"]],
+            customdata=shown["trial"].tolist(),
+            orientation="h",
+            name="trial",
+            legendgroup="trial",
+            showlegend=index == 0,
+            boxpoints="all",
+            jitter=0.9,
+            pointpos=0,
+            fillcolor="rgba(0,0,0,0)",
+            line={"width": 0},
+            marker={"color": GREY, "size": 4.5, "opacity": 0.45},
+            hoveron="points",
+            hovertemplate="trial %{customdata}: %{x:.3f}x<extra></extra>",
+        )
     _summaries(figure, frame, places)
     return figure
 
@@ -70,7 +78,7 @@ def _summaries(
         ("best", groups.min(), "diamond", BLUE, 9),
     ):
         figure.add_scatter(
-            x=values.tolist(),
+            x=shorten(values),
             y=[places[key] for key in values.index],
             mode="markers",
             name=f"{name} of the value",

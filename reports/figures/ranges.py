@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base
+from reports.figures.theme import BLUE, GREY, ORANGE, base, shorten
 from reports.quantity import plot_text
 
 #: Series -> colour and symbol, in the order of the legend.
@@ -33,7 +33,7 @@ def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
             continue
         figure.add_scatter(
             x=rows["size"].tolist(),
-            y=rows["ratio"].round(4).tolist(),
+            y=shorten(rows["ratio"]),
             text=[plot_text(label, 120) for label in rows["label"]],
             mode="lines+markers",
             name=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, rows
+from reports.figures.theme import BLUE, GREY, ORANGE, base, rows, shorten
 from reports.quantity import plot_text
 
 _MARKS = {"default": (BLUE, "circle", 0.02), "fastest baseline": (ORANGE, "diamond", 0.22)}
@@ -40,7 +40,7 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
         if points.empty:
             continue
         figure.add_scatter(
-            x=points["ratio"].tolist(),
+            x=shorten(points["ratio"]),
             y=[tasks.index(task) + shift for task in points["task"]],
             text=[plot_text(name) for name in points["name"]],
             mode="markers",
@@ -49,8 +49,8 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": (points["high"] - points["ratio"]).fillna(0).tolist(),
-                "arrayminus": (points["ratio"] - points["low"]).fillna(0).tolist(),
+                "array": shorten((points["high"] - points["ratio"]).fillna(0)),
+                "arrayminus": shorten((points["ratio"] - points["low"]).fillna(0)),
                 "color": colour,
                 "thickness": 1.5,
                 "width": 3,

@@ -6,6 +6,7 @@ pattern. The page replaces colours by `DARK_OF` in the dark theme.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,8 @@ CONFIG: dict[str, Any] = {
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
 
+#: Longest text of a row or a point, characters.
+LABEL = 90
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -54,6 +57,28 @@ def template(*, dark: bool) -> dict[str, Any]:
     colours = [BLUE, ORANGE, GREEN, PURPLE, GREY]
     return {
         "layout": {
+            "margin": {"l": 12, "r": 16, "t": 32, "b": 44},
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xanchor": "left",
+                "y": 1,
+                "yanchor": "bottom",
+                "font": {"size": 12},
+                "traceorder": "normal",
+            },
+            "hovermode": "closest",
+            "dragmode": "zoom",
+            # The label above a row (see `rows`).
+            "annotationdefaults": {
+                "showarrow": False,
+                "font": {"size": 12},
+                "x": 0,
+                "xref": "x domain",
+                "xanchor": "left",
+                "yref": "y",
+                "yanchor": "bottom",
+            },
             "font": {"family": FONT, "size": 12.5, "color": text},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -71,18 +96,6 @@ def base(height: int, **layout: Any) -> go.Figure:
         layout={
             "template": template(dark=False),
             "height": height,
-            "margin": {"l": 12, "r": 16, "t": 32, "b": 44},
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1,
-                "yanchor": "bottom",
-                "font": {"size": 12},
-                "traceorder": "normal",
-            },
-            "hovermode": "closest",
-            "dragmode": "zoom",
             **layout,
         }
     )
@@ -96,7 +109,7 @@ def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
     """
     return {
         f"yaxis{axis}": {
-            "tickvals": [place + 0.42 for place in range(len(labels) - 1)],
+            "tickvals": [round(place + 0.42, 2) for place in range(len(labels) - 1)],
             "showticklabels": False,
             "range": [len(labels) - 0.52, -0.62],
             "zeroline": False,
@@ -104,19 +117,18 @@ def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
         },
         "annotations": [
             {
-                "text": plot_text(label, 64),
-                "xref": f"x{axis} domain",
-                "x": 0,
-                "xanchor": "left",
-                "yref": f"y{axis}",
-                "y": place - 0.14,
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": 12},
+                "text": plot_text(label, LABEL),
+                "y": round(place - 0.14, 2),
+                **({"xref": f"x{axis} domain", "yref": f"y{axis}"} if axis else {}),
             }
             for place, label in enumerate(labels)
         ],
     }
+
+
+def shorten(values: Iterable[float]) -> list[float]:
+    """The numbers with five significant digits, which no screen shows more of."""
+    return [float(f"{value:.5g}") for value in values]
 
 
 def thin(frame: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -88,11 +88,5 @@ def _bars(category: str, spans: pd.DataFrame, tops: dict[str, int]) -> dict[str,
 def _label(lane: str, top: int) -> dict[str, Any]:
     return {
         "text": plot_text(lane, 64),
-        "xref": "x domain",
-        "x": 0,
-        "xanchor": "left",
         "y": top,
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"size": 12},
     }

@@ -1,4 +1,4 @@
-"""The finals of each task: a forest plot, and a table of all finalists."""
+"""The finals of a task: a forest plot, and a table of all finalists."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from reports import figures
 from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
 from reports.outcome import TaskOutcome, outcome
-from reports.parts.view import FigureView, Table, figure_view
-from reports.quantity import count, finite, micros, pairs, percent
+from reports.parts.view import FigureView, Table, TrialColumns, figure_view
+from reports.quantity import count, finite, micros, percent
 from reports.run_data import TaskData
 
 _HEADINGS = (
     "stage",
-    "config",
+    "config, where they differ",
     "place",
     "median, µs",
     "ln(time ÷ reference)",
@@ -28,23 +28,17 @@ _HEADINGS = (
 class TaskFinals:
     """The finals of one task."""
 
-    task: TaskData
-    result: TaskOutcome
-    #: Number of equally fast configs.
-    tied: int
-    #: How the winner was chosen among them.
-    reason: str
+    #: How the winner was chosen among equally fast configs; empty where unknown.
+    choice: str
     #: None where no finalist was timed.
     figure: FigureView | None
     table: Table
 
 
-def parts(tasks: tuple[TaskData, ...]) -> list[TaskFinals]:
-    """One part per task with finals."""
-    return [_part(task) for task in tasks if task.info.finals]
-
-
-def _part(task: TaskData) -> TaskFinals:
+def view_finals(task: TaskData, trials: TrialColumns) -> TaskFinals | None:
+    """The finals of a task; None where there were none."""
+    if not task.info.finals:
+        return None
     race, confirmation = finalists(task, "race"), finalists(task, "confirm")
     table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
     selection = task.info.selection
@@ -54,15 +48,12 @@ def _part(task: TaskData) -> TaskFinals:
     view = None
     if len(frame):
         caption = _caption(shown, outcome(task), raced=raced)
-        view = figure_view(f"{task.slug}-finals", figures.finals(frame), caption, table)
-    return TaskFinals(
-        task=task,
-        result=outcome(task),
-        tied=len(selection.tie_set) if selection else 0,
-        reason=selection.reason if selection else "",
-        figure=view,
-        table=table,
-    )
+        view = figure_view(f"{task.slug}-finals", figures.finals(frame), caption, table, trials)
+    choice = ""
+    if selection and selection.reason:
+        tied = count(len(selection.tie_set), "equally fast config")
+        choice = f"Chosen among {tied} (within 1 %) by: {selection.reason}"
+    return TaskFinals(choice, view, table)
 
 
 def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
@@ -70,7 +61,7 @@ def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
     ratio = finalist.log_ratio
     return (
         record.stage,
-        pairs(record.config),
+        finalist.label,
         PLACES[finalist.place] if ratio else record.status.value,
         micros(finite(record.median_us)),
         percent(ratio.value if ratio else None, 2),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from markupsafe import Markup
 
-from reports.figures.theme import CONFIG
 from reports.plotly_bundle import version_and_traces
 from search_spaces.errors import TunerError
 
@@ -40,13 +41,27 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialColumns:
+    """The trials of one task as the page holds them: for its figures and for their table."""
+
+    #: By name, as JSON-ready data.
+    columns: Mapping[str, Any]
+    #: The name of each array that the page makes from the data.
+    names: Mapping[tuple[object, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
 class FigureView:
     """A figure in the form that the page shows."""
 
     #: Its anchor, unique in the page.
     name: str
-    #: The Plotly figure without its template.
-    json: Markup
+    #: The Plotly figure as data, without its template.
+    figure: Mapping[str, Any]
+    #: The same, with the columns of trials by their names.
+    content: Mapping[str, Any]
+    #: Whether the page holds it in the packed data of its task.
+    packed: bool
     #: Height in pixels.
     height: int
     #: One sentence that states what the figure shows.
@@ -102,9 +117,13 @@ def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[li
     return [items[place] for place in kept], f" Shown: {MOST_ROWS} of {len(items)} tasks."
 
 
-def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureView:
-    """Convert a Plotly figure for the page. The page's theme supplies the template.
+def figure_view(
+    name: str, figure: Any, caption: str, table: Table, trials: TrialColumns | None = None
+) -> FigureView:
+    """Convert a Plotly figure for the page. The page's theme supplies template and options.
 
+    trials: of the figure's task, whose packed data holds the figure. Arrays that equal a column
+    are left out of it.
     Raises `TunerError` for a trace that the page's part of plotly.js cannot draw.
     """
     content = json.loads(figure.to_json(engine="json"))
@@ -117,19 +136,44 @@ def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureVie
     content["layout"].pop("template", None)
     return FigureView(
         name=name,
-        json=script_json({**content, "config": CONFIG}),
+        figure=content,
+        content=_refer(content, trials) if trials else content,
+        packed=trials is not None,
         height=content["layout"]["height"],
         caption=caption,
         table=table,
     )
 
 
+def _refer(content: Mapping[str, Any], trials: TrialColumns) -> dict[str, Any]:
+    """The figure with the name of a column instead of each array that equals it."""
+    data = []
+    for trace in content["data"]:
+        arrays = {key: tuple(value) for key, value in trace.items() if isinstance(value, list)}
+        names = {
+            key: {"column": trials.names[array]}
+            for key, array in arrays.items()
+            if array in trials.names
+        }
+        data.append({**trace, **names})
+    return {**content, "data": data}
+
+
 def script_json(value: object) -> Markup:
     """JSON that is safe inside a `<script>` element, whatever text it contains."""
-    text = json.dumps(_without_nan(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = _write_json(value)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def pack(value: object) -> str:
+    """JSON as base64 of its deflated text, a fifth of its size; `report.js` reads it."""
+    return base64.b64encode(zlib.compress(_write_json(value).encode(), 9)).decode()
+
+
+def _write_json(value: object) -> str:
+    return json.dumps(_without_nan(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _without_nan(value: object) -> object:

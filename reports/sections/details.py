@@ -1,4 +1,4 @@
-"""The section of the tasks, each folded: baselines, convergence, parameters, fastest trials."""
+"""The section of the tasks, each folded: finals, baselines, convergence, parameters, trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.config_view import ConfigView, view_config
-from reports.parts.view import FigureView, Section, Table, figure_view
+from reports.parts.finals import TaskFinals, view_finals
+from reports.parts.trial_columns import view_trials
+from reports.parts.view import FigureView, Section, Table, TrialColumns, figure_view, pack
 from reports.quantity import (
     duration,
     factor,
@@ -29,6 +31,8 @@ from results_db.config_text import describe_changes
 from search_spaces.records import Config, Status, config_key
 
 _TOP = 10
+#: Fewest timed trials that say what each parameter does.
+_ENOUGH = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,21 @@ class Detail:
     task: TaskData
     result: TaskOutcome
     config: ConfigView | None
+    finals: TaskFinals | None
     time_text: str
     #: (name, text) pairs.
     facts: list[tuple[str, str]]
     convergence: list[FigureView]
     parameters: FigureView | None
+    #: Whether there are too few trials for `parameters`.
+    too_few: bool
     #: Title of `top`.
     top_title: str
     #: The fastest trials, or those with the fewest registers.
     top: Table | None
     baselines: Table | None
+    #: Its figures and trials (see `pack`).
+    data: str
 
 
 def build(data: RunData) -> Section | None:
@@ -61,17 +70,27 @@ def build(data: RunData) -> Section | None:
 def _detail(task: TaskData) -> Detail:
     result = outcome(task)
     timed = len(task.timed) > 0 and not task.absent
+    trials = view_trials(task)
+    finals = view_finals(task, trials)
+    convergence = _convergence(task, trials) if timed else []
+    parameters = _parameters(task, trials) if timed and len(task.timed) >= _ENOUGH else None
+    views = [view for view in (finals and finals.figure, *convergence, parameters) if view]
     return Detail(
         task=task,
         result=result,
         config=view_config(task.info, result.config),
+        finals=finals,
         time_text=duration(result.median_us) if result.median_us is not None else "",
         facts=_facts(task, result),
-        convergence=_convergence(task) if timed else [],
-        parameters=_parameters(task) if timed else None,
+        convergence=convergence,
+        parameters=parameters,
+        too_few=timed and len(task.timed) < _ENOUGH,
         top_title="Fewest registers" if task.state == "built" else "Fastest trials",
-        top=_top(task),
+        top=None if finals else _top(task),
         baselines=_baselines(task, result),
+        data=pack(
+            {"trials": trials.columns, "figures": {view.name: view.content for view in views}}
+        ),
     )
 
 
@@ -93,7 +112,8 @@ def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
         facts.append(("winner of the search", _describe_config(task, selection.winner)))
         facts.append(("runner-up", _describe_config(task, selection.runner_up)))
         facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
-        facts.append(("chosen among them by", selection.reason))
+        if not info.finals:
+            facts.append(("chosen among them by", selection.reason))
     if finite(info.flops):
         facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
     if finite(info.bytes):
@@ -111,7 +131,7 @@ def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _convergence(task: TaskData) -> list[FigureView]:
+def _convergence(task: TaskData, trials: TrialColumns) -> list[FigureView]:
     frame = convergence_frame(task)
     default_us = _default_in_search(task)
     steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
@@ -129,16 +149,17 @@ def _convergence(task: TaskData) -> list[FigureView]:
             figures.convergence(frame, "trial", default_us),
             f"{caption}.",
             _steps_table(steps),
+            trials,
         )
     ]
-    if total_s > 0:
+    if total_s > 0 and len(task.timed) >= _ENOUGH:
         text = (
             f"The search found the fastest trial after {seconds(last['device_s'])} of "
             f"{seconds(total_s)} of device time."
         )
         name = f"{task.slug}-device-time"
         figure = figures.convergence(frame, "device_s", default_us)
-        views.append(figure_view(name, figure, text, _steps_table(steps)))
+        views.append(figure_view(name, figure, text, _steps_table(steps), trials))
     return views
 
 
@@ -162,7 +183,7 @@ def _default_in_search(task: TaskData) -> float | None:
     return finite(matching[0].median_us) if matching else None
 
 
-def _parameters(task: TaskData) -> FigureView | None:
+def _parameters(task: TaskData, trials: TrialColumns) -> FigureView | None:
     frame = parameters_frame(task)
     if frame.empty:
         return None
@@ -183,7 +204,7 @@ def _parameters(task: TaskData) -> FigureView | None:
         ("parameter", "value", "trials", "best ÷ fastest", "median ÷ fastest"),
         ((n, v, trials, factor(best), factor(middle)) for n, v, trials, best, middle in summary),
     )
-    return figure_view(f"{task.slug}-parameters", figures.parameters(frame), caption, table)
+    return figure_view(f"{task.slug}-parameters", figures.parameters(frame), caption, table, trials)
 
 
 def _top(task: TaskData) -> Table | None:

@@ -1,4 +1,4 @@
-"""The section "How it was measured": methods, device time, samples, finals, calibrations."""
+"""The section "How it was measured": methods, device time, samples, calibrations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from reports import figures
 from reports.frames import depths_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.calibration import calibration_table
-from reports.parts.finals import parts
 from reports.parts.view import FigureView, Section, Table, figure_view, foremost
 from reports.quantity import (
     NOTHING,
@@ -64,11 +63,10 @@ class MeasuringRow:
 
 
 def build(data: RunData) -> Section | None:
-    """The section; None for a run without measurements, finals and calibrations."""
+    """The section; None for a run without measurements and calibrations."""
     tasks = [task for task in data.tasks if _select_measured(task)]
-    finals = parts(data.tasks)
     table = calibration_table(data)
-    if not tasks and not finals and table is None:
+    if not tasks and table is None:
         return None
     return Section(
         name="measuring",
@@ -79,7 +77,6 @@ def build(data: RunData) -> Section | None:
             "rows": [_row(task) for task in tasks],
             "depths": _depths(tasks),
             "calibrations": table,
-            "finals": finals,
             "unstable": _unstable(tasks),
             "spilling": _spilling(tasks),
         },

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 VOID = {"meta", "br", "input", "img", "link", "hr"}
 
@@ -85,3 +89,10 @@ def read(html: str) -> Element:
     reader.close()
     assert reader.here is reader.root, f"<{reader.here.tag}> is never closed"
     return reader.root
+
+
+def packed(element: Element) -> dict[str, Any]:
+    """The figures and trials of the task that the element is in."""
+    while "task" not in element.classes:
+        element = element.parent
+    return json.loads(zlib.decompress(base64.b64decode(element.one("script", class_="packed").raw)))

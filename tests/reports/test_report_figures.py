@@ -105,6 +105,7 @@ def test_large_searches_are_thinned_but_summarised_whole():
             "value": ["a", "b"] * (n // 2),
             "slowdown": [1.0 + place / n for place in range(n)],
             "trial": range(n),
+            "place": range(n),
         }
     )
     strips, medians, _ = figures.parameters(frame).data

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import astuple, replace
 from datetime import timedelta
 
 import pandas as pd
 import pytest
-from page_reader import Element, read
+from page_reader import Element, packed, read
 from report_samples import (
     CPU,
     H200,
@@ -271,13 +270,14 @@ def test_an_unknown_interval_has_no_whisker_and_a_race_without_times_no_figure()
     )
     source.task_lists[1] = [replace(task.info, finals=unknown)]
     page = read(reports.render(source))
-    (data,) = [s for s in page.all("script") if "finals" in s.attributes.get("id", "")]
-    for trace in json.loads(data.raw)["data"]:
+    found = packed(page.one("div", class_="finals"))["figures"]
+    (figure,) = [figure for name, figure in found.items() if name.endswith("-finals")]
+    for trace in figure["data"]:
         assert set(trace["error_x"]["array"]) == {0}
     failed = tuple(f for f in finals if f.log_ratio is None)
     assert failed
     source.task_lists[1] = [replace(task.info, finals=failed)]
-    part = read(reports.render(source)).one("details", class_="task finals")
+    part = read(reports.render(source)).one("div", class_="finals")
     assert not part.all("figure")
     assert "timeout" in part.text
     assert "no answer in 60 s" in part.text
@@ -288,7 +288,7 @@ def test_finals_without_a_race_show_the_confirmation():
     confirmed = tuple(f for f in task.info.finals if f.stage == "confirm")
     source.task_lists[1] = [replace(task.info, finals=confirmed)]
     page = read(reports.render(source))
-    caption = page.one("details", class_="task finals").one("figcaption").text
+    caption = page.one("div", class_="finals").one("figcaption").text
     assert "95 % intervals" in caption
 
 

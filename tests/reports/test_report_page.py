@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from page_reader import read
+from page_reader import packed, read
 from report_samples import (
     ABSENT,
     H200,
@@ -113,14 +113,15 @@ def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
         assert table.all("th")
         assert table.all("td")
         figure.one("summary")
-        plot = figure.one("div", class_="plot")
-        data = figure.one("script", type="application/json")
-        assert plot.attributes["data-source"] == data.attributes["id"]
-        config = json.loads(data.raw)["config"]
-        assert config["showSendToCloud"] is False
-        assert config["displaylogo"] is False
-        assert config["plotlyServerURL"] == ""
-        assert config["responsive"] is True
+        name = figure.one("div", class_="plot").attributes.get("data-figure")
+        content = packed(figure)["figures"][name] if name else json.loads(figure.one("script").raw)
+        assert content["data"]
+        assert "config" not in content
+    config = json.loads(page.one("script", id="themes").raw)["config"]
+    assert config["showSendToCloud"] is False
+    assert config["displaylogo"] is False
+    assert config["plotlyServerURL"] == ""
+    assert config["responsive"] is True
 
 
 def test_landmarks_headings_and_labels(page):
@@ -268,7 +269,7 @@ def test_configs_are_shown_by_what_differs_and_in_forms_to_paste(page):
     changes = [code.text for code in row.one("span", class_="config").all("code")]
     assert changes
     assert all(re.fullmatch(r"\w+ \w+ → \w+", change) for change in changes)
-    json_form, python_form = (b.attributes["data-copy"] for b in row.all("button"))
+    json_form, python_form = (c.text for c in row.one("details").all("code"))
     assert json.loads(json_form)["num_warps"] in (4, 8)
     assert python_form.startswith('triton.Config({"BLOCK_M": ')
 

@@ -41,5 +41,5 @@ def test_a_run_written_to_the_store_is_reported(tmp_path):
     assert "Changed since run 1" in text
     assert "Calibration of the devices" in text
     assert "4,240" in text
-    assert len(page.all("details", class_="task finals")) == 2
+    assert len(page.all("div", class_="finals")) == 2
     assert len(page.one("table", id="leaderboard-table").one("tbody").all("tr")) == 2

@@ -33,7 +33,7 @@ def with_timeline(**changes: object):
 
 
 def figure_data(page):
-    (script,) = [s for s in page.all("script") if s.attributes.get("id") == "data-timeline-spans"]
+    script = page.one("figure", id="figure-timeline-spans").one("script")
     return json.loads(script.text)
 
 
