@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.quantity import finite
+from reports.quantity import clean, finite
+from results_db.range_outcomes import RangePart, list_shown
 from results_db.shipped import fastest_baseline
 from results_db.stored_records import (
     BaselineRecord,
@@ -36,6 +37,8 @@ class TaskData:
     slug: str
     #: Kernel and workload, with the device where needed. Labels are unique in a run.
     label: str
+    #: The workload with the sizes that its config serves, of a task that stands for them.
+    served: str = ""
 
     @property
     def kernel(self) -> str:
@@ -43,7 +46,7 @@ class TaskData:
 
     @property
     def workload(self) -> str:
-        return self.info.key.workload.key
+        return self.served or self.info.key.workload.key
 
     @property
     def device(self) -> str:
@@ -116,5 +119,23 @@ class RunData:
     timeline: Mapping[str, Any] | None = None
 
     @property
+    def shown(self) -> tuple[TaskData, ...]:
+        """What readers compare: the tasks, of a range those that stand for the parts of it."""
+        known, found = {task.info.task_id: task for task in self.tasks}, []
+        for shown in list_shown([task.info for task in self.tasks]):
+            if isinstance(shown, RangePart):
+                found.append(_describe_part(known[shown.task.task_id], shown))
+            else:
+                found.append(known[shown.task_id])
+        unconfirmed = (t for t in self.tasks if t.info.place and t.state != "confirmed")
+        return (*found, *unconfirmed)
+
+    @property
     def trials(self) -> tuple[TrialRecord, ...]:
         return tuple(trial for task in self.tasks for trial in task.trials)
+
+
+def _describe_part(task: TaskData, part: RangePart) -> TaskData:
+    assert task.info.place is not None
+    served = task.info.place.describe_part(task.info.key.workload, part.low, part.high)
+    return replace(task, served=served, label=clean(f"{task.kernel} {served}"))

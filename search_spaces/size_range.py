@@ -203,6 +203,12 @@ class RangePlace:
         """The other dims of a workload; tasks that share them search one range together."""
         return frozenset((name, workload[name]) for name in workload if name != self.dim)
 
+    def describe_part(self, workload: Workload, low: int, high: int) -> str:
+        """A workload with the sizes that its config serves: `M=28 (17..32) N=4096`."""
+        size = f"{self.dim}={workload.size(self.dim)}"
+        words = workload.key.split(" ")
+        return " ".join(f"{size} ({low}..{high})" if word == size else word for word in words)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "ranges": {name: each.to_json() for name, each in self.ranges},

@@ -91,7 +91,7 @@
     const own = plot.parentElement.querySelector(":scope > script");
     if (own) return { text: own.textContent };
     const { figures, trials } = await unpack(plot.closest("details.task"));
-    return { text: JSON.stringify(figures[plot.dataset.figure]), trials };
+    return { text: JSON.stringify(figures[plot.parentElement.id.slice("figure-".length)]), trials };
   };
 
   function draw(plot) {

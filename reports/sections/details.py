@@ -104,15 +104,16 @@ def _describe_config(task: TaskData, config: Config | None) -> str:
 
 def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
-    facts: list[tuple[str, str]] = [("stage", info.stage)]
+    facts: list[tuple[str, str]] = [("stage", info.stage if info.stage != "done" else "")]
     if selection is not None:
         ties = "; ".join(_describe_config(task, config) for config in selection.tie_set[:8])
         facts.append(("default config", pairs(selection.default)))
         facts.append(("why the default config stays", result.kept_because))
-        facts.append(("winner of the search", _describe_config(task, selection.winner)))
+        if result.kept_because:
+            facts.append(("winner of the search", _describe_config(task, selection.winner)))
         facts.append(("runner-up", _describe_config(task, selection.runner_up)))
-        facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
         if not info.finals:
+            facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
             facts.append(("chosen among them by", selection.reason))
     if finite(info.flops):
         facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))

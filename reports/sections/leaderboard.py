@@ -57,8 +57,11 @@ COLUMNS = {
 
 
 def build(data: RunData) -> Section | None:
-    """The table of all tasks with a present device, and the figure of their speed-ups."""
-    rows = [_row(task) for task in data.tasks if task.state != "built"]
+    """The table of all tasks with a present device, and the figure of their speed-ups.
+
+    A range is shown by the parts of it that one config each serves; programs get every size.
+    """
+    rows = [_row(task) for task in data.shown if task.state != "built"]
     if not rows:
         return None
     return Section(
@@ -71,7 +74,7 @@ def build(data: RunData) -> Section | None:
             "verdicts": [v for v in VERDICTS if any(row.result.standing == v for row in rows)],
             "devices": sorted({row.task.device for row in rows}),
             "figure": speedup_view([(row.task, row.result) for row in rows]),
-            "csv": script_json(_csv(rows)),
+            "csv": script_json(_csv([task for task in data.tasks if task.state != "built"])),
         },
     )
 
@@ -121,9 +124,9 @@ def _roofline(result: TaskOutcome) -> Cell:
     return _cell(percent(result.roofline, digits), result.roofline, *result.rates)
 
 
-def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
+def _csv(tasks: list[TaskData]) -> list[list[object]]:
     """Headings, then one record per task. Spreadsheets run no text as a formula."""
-    names = list(dict.fromkeys(b.name for row in rows for b in row.task.info.baselines))
+    names = list(dict.fromkeys(b.name for task in tasks for b in task.info.baselines))
     table: list[list[object]] = [
         [
             *("kernel", "workload", "device", "target", "verdict", "median_us", "default_us"),
@@ -133,8 +136,8 @@ def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
             *(f"{name}_us" for name in names),
         ]
     ]
-    for row in rows:
-        task, result = row.task, row.result
+    for task in tasks:
+        result = outcome(task)
         over, against = result.over_default, result.over_baseline
         times_us = {b.name: finite(b.median_us) for b in task.info.baselines}
         key = task.info.key

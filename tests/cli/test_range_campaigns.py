@@ -200,6 +200,11 @@ def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done):
         shown = re.findall(r"^tiles +n=(\d+) \((\d+)\.\.(\d+)\) ", text, re.MULTILINE)
         assert [(int(low), int(high)) for _, low, high in shown] == sorted(spans)
         assert all(int(low) <= int(size) <= int(high) for size, low, high in shown)
+    page = (folder / "results" / "report.html").read_text()
+    for name in ("comparison-map", "leaderboard-table"):
+        board = page.partition(f'id="{name}"')[2].partition("</table>")[0]
+        shown = re.findall(r"<small>n=\d+ \((\d+)\.\.(\d+)\)", board)
+        assert [(int(low), int(high)) for low, high in shown] == sorted(spans)
     with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
         confirmed = [task for task in store.tasks(1) if task.selection and task.selection.median_us]
     sizes = {row["workload"] for row in json.loads(run_tuner(folder, "best", "--format", "json"))}

@@ -102,7 +102,9 @@ def test_figures_are_drawn_when_they_come_into_view(visit):
         page.wait_for_function("node => node.querySelector('.main-svg')", arg=plot.element_handle())
         # What the script makes of the packed trials is what the figure's function makes of them.
         drawn = plot.evaluate("node => JSON.parse(JSON.stringify(node.data))")
-        expected = figures[plot.get_attribute("data-figure")].to_plotly_json()["data"]
+        expected = figures[
+            plot.evaluate("node => node.parentElement.id").removeprefix("figure-")
+        ].to_plotly_json()["data"]
         for trace, wanted in zip(drawn, expected, strict=True):
             for name in ("x", "y", "text", "customdata"):
                 made, given = trace.get(name, []), list(wanted.get(name, []))

@@ -113,8 +113,8 @@ def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
         assert table.all("th")
         assert table.all("td")
         figure.one("summary")
-        name = figure.one("div", class_="plot").attributes.get("data-figure")
-        content = packed(figure)["figures"][name] if name else json.loads(figure.one("script").raw)
+        own, name = figure.all("script"), figure.attributes["id"].removeprefix("figure-")
+        content = json.loads(own[0].raw) if own else packed(figure)["figures"][name]
         assert content["data"]
         assert "config" not in content
     config = json.loads(page.one("script", id="themes").raw)["config"]
@@ -244,7 +244,7 @@ def test_what_is_undecided_is_listed_where_its_times_differ():
                 task, task_id=number,
                 selection=replace(
                     task.selection, log_ratio=LogRatio(0.5, 0.1, 0.9),
-                    median_us=task.selection.median_us * times,
+                    median_us=task.selection.median_us * times, confirmed_at=None,
                 ),
             )
             for number, task in enumerate(source.task_lists[2])

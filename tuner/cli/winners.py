@@ -12,7 +12,6 @@ from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
-    from results_db.range_outcomes import RangePart
     from results_db.stored_records import BaselineRecord, TaskInfo
 
 #: Columns for readers: times and ratios are texts with interval and name.
@@ -89,22 +88,13 @@ def list_winners(
 
     rows: list[dict[str, object]] = []
     for shown in list_shown(tasks) if parts else tasks:
-        part = shown if isinstance(shown, RangePart) else None
         task = shown.task if isinstance(shown, RangePart) else shown
         row = winner_row(task)
         if row is not None:
-            workload = {"workload": _name_part(part)} if part else {}
-            rows.append({**row, **workload, **more(task)})
+            if isinstance(shown, RangePart) and task.place:
+                row["workload"] = task.place.describe_part(task.key.workload, shown.low, shown.high)
+            rows.append({**row, **more(task)})
     return rows
-
-
-def _name_part(part: RangePart) -> str:
-    """The workload with the sizes that are served: `M=28 (17..32) N=4096`."""
-    workload, place = part.task.key.workload, part.task.place
-    assert place is not None
-    size = f"{place.dim}={workload.size(place.dim)}"
-    words = workload.key.split(" ")
-    return " ".join(f"{size} ({part.low}..{part.high})" if w == size else w for w in words)
 
 
 def make_ratios(ships: Shipped, baselines: Iterable[BaselineRecord]) -> dict[str, object]:
