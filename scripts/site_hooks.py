@@ -44,7 +44,7 @@ def commands() -> str:
             sys.executable,
             "-m",
             "typer",
-            "tuner.cli.application",
+            "scripts/every_command.py",
             "utils",
             "docs",
             "--name",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tuner.cli.application import app
+from tuner.cli import make_app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,7 +40,7 @@ def test_there_are_commands():
 @pytest.mark.parametrize(("page", "text"), COMMANDS, ids=[text for _, text in COMMANDS])
 def test_a_command_is_parsed_with_its_values(page, text):
     words = shlex.split(text)
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(make_app())
     context = command.make_context("tuner", list(words), resilient_parsing=True)
     rest = words
     while hasattr(command, "commands"):

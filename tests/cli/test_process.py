@@ -48,12 +48,23 @@ def test_light_commands_load_nothing_heavy(folder, arguments):
     assert [name for name in HEAVY if name in modules] == []
 
 
+def test_a_command_loads_no_other(folder):
+    code = (
+        "import sys\nfrom tuner.cli import invoke\ninvoke(['--log-level', 'error', 'runs'])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('tuner.cli.')))"
+    )
+    loaded = python(code, cwd=folder).stdout
+    assert "tuner.cli.status" in loaded
+    for other in ("run", "doctor", "capture", "report", "spaces"):
+        assert f"'tuner.cli.{other}'" not in loaded
+
+
 def test_help_of_every_command_and_its_place_in_the_manual():
     from pathlib import Path
 
     import typer
 
-    from tuner.cli import app
+    from tuner.cli import make_app
 
     manual = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -69,7 +80,7 @@ def test_help_of_every_command_and_its_place_in_the_manual():
         for name, item in (inner or {}).items():
             walk(item, f"{path} {name}".strip())
 
-    walk(typer.main.get_command(app), "")
+    walk(typer.main.get_command(make_app()), "")
 
 
 def test_a_reader_that_leaves_is_no_error(folder):

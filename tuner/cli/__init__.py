@@ -5,6 +5,6 @@ Exit codes: 0 fine, 1 a finding, 2 usage, configuration or input/output, 130 int
 
 from __future__ import annotations
 
-from tuner.cli.application import app, invoke, main
+from tuner.cli.application import invoke, main, make_app
 
-__all__ = ["app", "invoke", "main"]
+__all__ = ["invoke", "main", "make_app"]

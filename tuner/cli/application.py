@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -14,38 +16,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner import __version__
-from tuner.cli import (
-    apply,
-    bench,
-    best,
-    capture,
-    compare,
-    config,
-    database,
-    demo,
-    doctor,
-    export,
-    forget,
-    history,
-    import_,
-    init,
-    logs,
-    promote,
-    prune,
-    replay,
-    report,
-    run,
-    schedule,
-    serve,
-    show,
-    spaces,
-    status,
-    tag,
-    trials,
-    upgrade_check,
-    verify,
-    workers,
-)
+from tuner.cli import logs
 from tuner.cli.command_context import begin_command, flag
 from tuner.cli.console import fail
 from tuner.cli.leaving import leave
@@ -53,48 +24,44 @@ from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure
 from tuner.traces import keep_exit
 
-app = typer.Typer(
-    name="tuner",
-    help="Tune GPU and CPU kernels on a farm and ship the winners as tables.",
-    epilog="Exit codes: 0 fine, 1 a finding, 2 usage, configuration or I/O, 130 interrupted.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("init")(init.init)
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("status")(status.status)
-app.command("runs")(status.list_runs)
-app.command("show")(show.show)
-app.command("trials")(trials.list_trials)
-app.command("best")(best.best)
-app.command("report")(report.report)
-app.command("serve")(serve.serve)
-app.command("export")(export.export)
-app.command("promote")(promote.promote)
-app.command("rollback")(promote.rollback)
-app.command("import")(import_.import_)
-app.command("replay")(replay.replay)
-app.command("tag")(tag.tag)
-app.command("forget")(forget.forget)
-app.command("prune")(prune.prune)
-app.command("history")(history.history)
-app.command("compare")(compare.compare)
-app.command("apply")(apply.apply)
-app.command("bench")(bench.bench)
-app.command("verify")(verify.verify)
-app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
-app.command("upgrade-check")(upgrade_check.upgrade_check)
-app.add_typer(spaces.app, name="spaces")
-app.add_typer(workers.app, name="workers")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(database.app, name="db")
-app.add_typer(config.app, name="config")
-app.command("doctor")(doctor.doctor)
-
+#: Module and object of each command, and `app` of each group of commands, in the order of the help.
+_COMMANDS = {
+    "init": "init:init",
+    "demo": "demo:demo",
+    "run": "run:run",
+    "status": "status:status",
+    "runs": "status:list_runs",
+    "show": "show:show",
+    "trials": "trials:list_trials",
+    "best": "best:best",
+    "report": "report:report",
+    "serve": "serve:serve",
+    "export": "export:export",
+    "promote": "promote:promote",
+    "rollback": "promote:rollback",
+    "import": "import_:import_",
+    "replay": "replay:replay",
+    "tag": "tag:tag",
+    "forget": "forget:forget",
+    "prune": "prune:prune",
+    "history": "history:history",
+    "compare": "compare:compare",
+    "apply": "apply:apply",
+    "bench": "bench:bench",
+    "verify": "verify:verify",
+    "capture": "capture:capture",
+    "upgrade-check": "upgrade_check:upgrade_check",
+    "spaces": "spaces:app",
+    "workers": "workers:app",
+    "schedule": "schedule:app",
+    "db": "database:app",
+    "config": "config:app",
+    "doctor": "doctor:doctor",
+}
 #: Global options that take a value.
 _WITH_VALUE = ("--log-level", "--log-file")
+#: The variable through which a shell asks for completions.
+_COMPLETES = "_TUNER_COMPLETE"
 
 
 def _version(requested: bool) -> None:
@@ -103,7 +70,6 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, flag("--version", help="Print the version.", callback=_version, is_eager=True)
@@ -133,6 +99,33 @@ def options(
     logs.current.start()
 
 
+def make_app(name: str | None = None) -> typer.Typer:
+    """The application; with the name of a command, of this command alone.
+
+    Each command's module is imported with it: the modules of all others would take most of the time
+    of a short command.
+    """
+    made = typer.Typer(
+        name="tuner",
+        help="Tune GPU and CPU kernels on a farm and ship the winners as tables.",
+        epilog="Exit codes: 0 fine, 1 a finding, 2 usage, configuration or I/O, 130 interrupted.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(options)
+    for each in _COMMANDS if name not in _COMMANDS else [name]:
+        module, _, attribute = _COMMANDS[each].partition(":")
+        command = getattr(import_module(f"tuner.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=each)
+        else:
+            # What follows the program to capture belongs to that program.
+            given = {"allow_interspersed_args": False} if each == "capture" else None
+            made.command(each, context_settings=given)(command)
+    return made
+
+
 def main() -> None:
     """The console script."""
     secure()
@@ -151,13 +144,26 @@ def invoke(arguments: Sequence[str], *, started_s: float | None = None) -> int:
     debug = "--debug" in arguments
     try:
         with command_log():
-            code = app(arguments, prog_name="tuner", standalone_mode=False)
+            code = make_app(_find_command(arguments))(
+                arguments, prog_name="tuner", standalone_mode=False
+            )
         sys.stdout.flush()
     except BaseException as error:
         if debug:
             traceback.print_exception(error)
         return _exit_code(error)
     return code if isinstance(code, int) else 0
+
+
+def _find_command(arguments: Sequence[str]) -> str | None:
+    """The word after the global options; None where a shell asks for completions."""
+    words = iter(arguments)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return None if _COMPLETES in os.environ else word
+    return None
 
 
 def _global_options_first(arguments: Sequence[str]) -> list[str]:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Duration of `tuner status` over a run of many trials, each with its samples.
+"""Duration of listings and pages over a database of many trials, each with its samples.
 
-    benchmarks/status_speed.py --trials 1000000 --tasks 100 --out FILE.json
+    benchmarks/large_database.py --trials 1000000 --tasks 100 --out FILE.json
 
 Half of the tasks have a winner, the others are running. Prints seconds: wall and processor time of
-the summary that `tuner status` reads; the whole command in its own process; the start of that
-process without the summary; and, for comparison, loading the trials of one task with their samples.
+the summary that `tuner status` reads; processor time of whole commands, each in its own process; of
+pages of `tuner serve`, the first answer and the slowest of 50 clients that ask at once; and, for
+comparison, loading the trials of one task with their samples.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import resource
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,8 +94,11 @@ def measure(trials: int, tasks: int) -> dict[str, object]:
         Path(folder, "config.yaml").write_text(f"version: 1\ndatabase: {{url: '{url}'}}\n")
         command = [sys.executable, "-m", "tuner"]
 
-        def tuner(*arguments: str) -> None:
+        def tuner(*arguments: str) -> float:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return sum(after[:2]) - sum(before[:2])
 
         with Store.open(url, create=False) as store:
             tasks_read = store.overview(run)
@@ -100,10 +107,36 @@ def measure(trials: int, tasks: int) -> dict[str, object]:
                 "file_mb": round(Path(folder, "tuner.db").stat().st_size / 1e6),
                 "summary_s": seconds(lambda: store.overview(run)),
                 "summary_cpu_s": seconds(lambda: store.overview(run), time.process_time),
-                "status_s": seconds(lambda: tuner("status")),
-                "start_s": seconds(lambda: tuner("status", "--all")),
                 "trials_of_one_task_s": seconds(lambda: store.trials(last)),
+                "commands_cpu_s": {
+                    name: round(statistics.median(tuner(name) for _ in range(TIMES)), 3)
+                    for name in ("status", "best", "runs")
+                },
+                "pages_s": ask_pages(folder, command, ["/", "/runs/1", f"/runs/1/tasks/{last}"]),
             }
+
+
+def ask_pages(folder: str, command: list[str], paths: list[str]) -> dict[str, dict[str, float]]:
+    """Seconds of the first answer of each page, and of the slowest of 50 at once."""
+    with subprocess.Popen(
+        [*command, "serve", "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as server:
+        address = server.stdout.readline().strip().rstrip("/")
+
+        def ask(path: str) -> float:
+            began = time.perf_counter()
+            with urllib.request.urlopen(address + path) as answer:
+                assert answer.read().rstrip().endswith(b"</html>")
+            return time.perf_counter() - began
+
+        found = {}
+        with ThreadPoolExecutor(50) as clients:
+            for path in paths:
+                first = ask(path)
+                slowest = max(clients.map(ask, [path] * 50))
+                found[path] = {"first": round(first, 3), "slowest_of_50": round(slowest, 3)}
+        server.terminate()
+    return found
 
 
 def main() -> None:
@@ -116,7 +149,7 @@ def main() -> None:
     print(seconds)
     if args.out:
         document = {
-            "script": "benchmarks/status_speed.py",
+            "script": "benchmarks/large_database.py",
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
             "sqlite": sqlite3.sqlite_version,
