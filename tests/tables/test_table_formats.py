@@ -7,6 +7,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from wsgiref.util import setup_testing_defaults
 
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
@@ -185,6 +186,31 @@ def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path):
     found = {"winner": WINNER, "tie_set": [TIE, WINNER], "verdict": "faster"}
     assert study.user_attrs == attributes | found
     storage.engine.dispose()
+
+
+def test_the_studies_open_in_optuna_dashboard(store, run_id, tmp_path):
+    import optuna_dashboard
+
+    (path,) = tables.export(store, run_id, tmp_path, "optuna")
+    dashboard = optuna_dashboard.wsgi(f"sqlite:///{path}")
+
+    def ask(page: str):
+        asked: dict[str, object] = {"PATH_INFO": page}
+        setup_testing_defaults(asked)
+        codes = []
+        content = b"".join(dashboard(asked, lambda code, headers, *error: codes.append(code)))
+        assert codes == ["200 OK"], content
+        return json.loads(content)
+
+    (study,) = ask("/api/studies")["study_summaries"]
+    found = ask(f"/api/studies/{study['study_id']}")
+    (task,) = store.tasks(run_id)
+    trials = store.trials(task.task_id)
+    states = ["Complete" if trial.status is Status.CORRECT else "Fail" for trial in trials]
+    assert [trial["state"] for trial in found["trials"]] == states
+    best = min(trial.median_us for trial in trials if trial.median_us is not None)
+    assert [trial["values"] for trial in found["best_trials"]] == [[best]]
+    assert {item["name"] for item in found["union_search_space"]} == set(WINNER)
 
 
 def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, tmp_path):
