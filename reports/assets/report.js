@@ -132,6 +132,92 @@
     each("[data-plotted]", draw);
   });
 
+  // -- all trials of a task: only the rows in view are in the document --------------------------
+  const ROW_PX = 32;
+  const AROUND = 10;
+
+  const element = (tag, text, className = "") =>
+    Object.assign(document.createElement(tag), { textContent: text, className });
+
+  const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+
+  const makeRow = (trials, fastest, place) => {
+    const row = document.createElement("tr");
+    const time = trials.time[place];
+    const texts = [trials.number[place], trials.status[place]];
+    const numbers = [
+      time === null ? "" : format.format(time),
+      time === null ? "" : `${(time / fastest).toFixed(2)}x`,
+      trials.samples[place] || "",
+      trials.registers[place] ?? "",
+    ];
+    const config = describeConfig(trials, place);
+    const message = trials.message[place];
+    const last = element("td", message ? `${message} (${config})` : config, "long");
+    last.title = last.textContent;
+    const copy = document.createElement("td");
+    const button = element("button", "Copy", "copy");
+    button.type = "button";
+    copy.append(element("code", `tuner show ${trials.task}/${trials.number[place]}`), " ", button);
+    row.append(
+      ...texts.map((text) => element("td", text)),
+      ...numbers.map((text) => element("td", text, "number")),
+      last,
+      copy,
+    );
+    return row;
+  };
+
+  const listTrials = async (task) => {
+    const box = task.querySelector(".trials");
+    if (box.dataset.listed) return;
+    box.dataset.listed = "yes";
+    const { trials } = await unpack(task);
+    if (!trials.number.length) return;
+    box.append(document.getElementById("trials-table").content.cloneNode(true));
+    const [status, order] = box.querySelectorAll("select");
+    const scroll = box.querySelector(".scroll");
+    const body = box.querySelector("tbody");
+    const fastest = trials.time.reduce((least, time) => Math.min(least, time ?? least), Infinity);
+    const timeOf = (place) => trials.time[place] ?? Number.MAX_VALUE;
+    let places = [];
+
+    const spacer = (rows) => {
+      const row = document.createElement("tr");
+      row.style.height = `${rows * ROW_PX}px`;
+      return row;
+    };
+    const fill = () => {
+      const first = Math.max(0, Math.floor(scroll.scrollTop / ROW_PX) - AROUND);
+      const end = first + Math.ceil(scroll.clientHeight / ROW_PX) + 2 * AROUND;
+      const rows = places.slice(first, end).map((place) => makeRow(trials, fastest, place));
+      body.replaceChildren(
+        spacer(first),
+        ...rows,
+        spacer(Math.max(0, places.length - end)),
+      );
+    };
+    const choose = () => {
+      places = [...trials.number.keys()];
+      places = places.filter((place) => !status.value || trials.status[place] === status.value);
+      if (order.value === "time") places.sort((a, b) => timeOf(a) - timeOf(b));
+      const total = trials.number.length;
+      box.querySelector("[aria-live]").textContent = `${places.length} of ${total} shown`;
+      scroll.scrollTop = 0;
+      fill();
+    };
+    for (const each of new Set(trials.status)) status.append(new Option(each));
+    scroll.setAttribute("aria-label", `All trials of ${task.querySelector(".name").innerText}`);
+    box.addEventListener("change", choose);
+    scroll.addEventListener("scroll", fill);
+    choose();
+  };
+
+  each("details.task", (task) => {
+    task.addEventListener("toggle", () => task.open && listTrials(task));
+    if (task.open) listTrials(task);
+  });
+
   // -- tables: sort -----------------------------------------------------------------------------
   const valueOf = (row, column) => {
     const cell = row.cells[column];
@@ -222,14 +308,14 @@
     }
   };
 
-  each("button.copy", (button) =>
-    button.addEventListener("click", async () => {
-      const label = button.textContent;
-      button.textContent = (await copyText(button.parentElement.querySelector("code").textContent)) ? "Copied" : "Not copied";
-      setTimeout(() => (button.textContent = label), 1200);
-      button.focus();
-    }),
-  );
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest("button.copy");
+    if (!button) return;
+    const done = await copyText(button.parentElement.querySelector("code").textContent);
+    button.textContent = done ? "Copied" : "Not copied";
+    setTimeout(() => (button.textContent = "Copy"), 1200);
+    button.focus();
+  });
 
   // -- deep links -------------------------------------------------------------------------------
   const openTarget = () => {

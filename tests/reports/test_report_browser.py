@@ -179,6 +179,33 @@ def test_the_theme_follows_the_system_and_the_button(visit):
     assert page.evaluate(ground) != dark
 
 
+def test_all_trials_are_listed_but_only_those_in_view_are_drawn(visit):
+    source = sample(1, built=0)
+    (info,) = source.tasks(2)
+    trials = source.trials(info.task_id)
+    slow = [trial for trial in trials if trial.status.value == "timeout"]
+    page = visit(source, permissions=["clipboard-read", "clipboard-write"])
+    page.locator("details.task > summary").click()
+    box = page.locator(".trials")
+    rows = box.locator("tbody tr:has(td)")
+    rows.first.wait_for()
+    assert rows.count() < len(trials)
+    assert f"{len(trials)} of {len(trials)} shown" in box.inner_text()
+    fastest = min((t for t in trials if t.median_us), key=lambda t: t.median_us)
+    assert rows.first.locator("td").first.inner_text() == str(fastest.number)
+    box.get_by_label("Order").select_option("as finished")
+    box.locator(".scroll").evaluate("node => node.scrollTo(0, node.scrollHeight)")
+    last = box.get_by_role("cell", name=f"tuner show 2/{info.task_id}/{len(trials) - 1} ")
+    last.wait_for()
+    last.get_by_role("button").click()
+    page.wait_for_function("async () => await navigator.clipboard.readText()")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"tuner show 2/{info.task_id}/{len(trials) - 1}"
+    box.get_by_label("Status").select_option("timeout")
+    assert rows.count() == len(slow) > 1
+    assert all("no answer within 60 s" in row for row in rows.all_inner_texts())
+
+
 def test_a_deep_link_opens_its_task(visit):
     page = visit(sample(2, built=0), "#task-softmax-m-1024-n-8192-dtype-bfloat16-batch-1-cuda-90")
     assert page.locator("details.task[open]").count() == 1
