@@ -47,7 +47,7 @@ __getattr__ = lazy_names(
     },
 )
 
-_UNWRITABLE = "give another place with `tuner report --output FILE`, or free some space"
+UNWRITABLE = "give another place with `tuner report --output FILE`, or free some space"
 
 
 def render(store: ReportSource, run_id: int | None = None) -> str:
@@ -69,7 +69,7 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
     """
     from search_spaces.atomic_file import write_output
 
-    return write_output(Path(path), render(store, run_id).encode(), _UNWRITABLE)
+    return write_output(Path(path), render(store, run_id).encode(), UNWRITABLE)
 
 
 def plotly_figures(

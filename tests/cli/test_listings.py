@@ -176,6 +176,10 @@ def test_a_report_is_written_to_the_given_file(tuner, folder, url):
     result = tuner("report", "-o", "out/r.html")
     assert (result.code, result.out) == (0, "out/r.html\n")
     assert (folder / "out" / "r.html").read_text().lstrip().lower().startswith("<!doctype html")
+    result = tuner("report", "--all")
+    assert (result.code, result.out) == (0, "results/reports/index.html\n")
+    assert len(list((folder / "results" / "reports").glob("*-1.html"))) == 1
+    assert tuner("report", 1, "--all").code == 2
 
 
 def test_doctor_says_what_to_do(tuner, folder, monkeypatch):

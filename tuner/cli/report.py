@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
 from tuner.cli.command_context import (
     ConfigOption,
@@ -22,20 +23,30 @@ from tuner.cli.console import note
 def report(
     run: RunArgument = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The HTML file to write.")
+        Path | None,
+        typer.Option("-o", "--output", help="The HTML file to write; with --all, the folder."),
     ] = None,
+    every: Annotated[
+        bool, flag("--all", help="Write the missing reports of all runs, and an index of them.")
+    ] = False,
     show: Annotated[bool, flag("--open", help="Open it in the browser.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Write the HTML report of a run."""
+    """Write the HTML report of a run, or those of all runs into a folder."""
+    if every and run is not None:
+        raise TunerError("--all takes no run", "leave one of them out")
     settings, _ = settings_of(config)
     with store_of(settings) as store:
         import reports
+        from reports.folder import write_reports
 
-        info = pick_run(store, run)
-        path = output or Path(settings.paths.results) / "report.html"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reports.write(store, info.run_id, path)
+        results = Path(settings.paths.results)
+        if every:
+            path = write_reports(store, output or results / "reports")
+        else:
+            path = reports.write(
+                store, pick_run(store, run).run_id, output or results / "report.html"
+            )
     print(inert(path))
     if show:
         import webbrowser

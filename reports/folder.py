@@ -1,0 +1,109 @@
+"""A folder with the report of every run, and an index of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import reports
+from reports.page import Head, render_sections
+from reports.parts.listing import ListingCell, ListingRow, list_section
+from reports.parts.view import Section
+from reports.quantity import clean, factor
+from reports.source import ReportSource
+from results_db.shipped import Shipped, fastest_baseline, select_shipped
+from results_db.stored_records import RunInfo, RunStatus, TaskInfo
+from search_spaces.atomic_file import write_output
+from search_spaces.log_ratio import LogRatio
+from search_spaces.statistics import geometric_mean
+
+_HEADINGS = (
+    "Run", "Tag", "Status", "Started", "Tasks with a winner", "Against fastest baseline",
+    "Against default",
+)  # fmt: skip
+
+
+def write_reports(store: ReportSource, folder: Path) -> Path:
+    """Write the reports that are missing or older than the end of their run; then the index.
+
+    Returns the path of the index. Raises `TunerError` when a file cannot be written.
+    """
+    for run in _list_runs(store):
+        path = folder / name_report(run)
+        if not _is_current(path, run):
+            reports.write(store, run.run_id, path)
+    return _write_index(store, folder)
+
+
+def _write_index(store: ReportSource, folder: Path) -> Path:
+    """Write the list of all runs by campaign, with links to the reports in the folder."""
+    runs = _list_runs(store)
+    campaigns = dict.fromkeys(run.campaign for run in runs)
+    sections = [
+        _list_campaign(store, folder, place, [run for run in runs if run.campaign == campaign])
+        for place, campaign in enumerate(campaigns)
+    ]
+    words = (
+        "A ratio is the geometric mean over a run's tasks; above 1, the chosen configs are faster."
+    )
+    path = folder / "index.html"
+    page = render_sections(Head("Reports", footer=words), sections, figures=False)
+    return write_output(path, page.encode(), reports.UNWRITABLE)
+
+
+def name_report(run: RunInfo) -> str:
+    """The file name of a run's report: `nightly-12.html`."""
+    campaign = re.sub(r"[^A-Za-z0-9_-]+", "-", run.campaign).strip("-")[:80]
+    return f"{campaign or 'run'}-{run.run_id}.html"
+
+
+def _list_runs(store: ReportSource) -> Sequence[RunInfo]:
+    return store.runs(limit=1_000_000)
+
+
+def _is_current(path: Path, run: RunInfo) -> bool:
+    """Whether the file was written after the end of the run, which may be resumed if it failed."""
+    ended: datetime | None = run.finished_at
+    if run.status != RunStatus.FINISHED or ended is None or not path.is_file():
+        return False
+    return path.stat().st_mtime >= ended.timestamp()
+
+
+def _list_campaign(
+    store: ReportSource, folder: Path, place: int, runs: Sequence[RunInfo]
+) -> Section:
+    rows = [_list_run(folder, run, store.tasks(run.run_id)) for run in runs]
+    return list_section(f"campaign-{place}", clean(runs[0].campaign), _HEADINGS, rows)
+
+
+def _list_run(folder: Path, run: RunInfo, tasks: Iterable[TaskInfo]) -> ListingRow:
+    name = name_report(run)
+    shipped = [
+        (select_shipped(task.selection), task)
+        for task in tasks
+        if task.selection is not None and task.selection.median_us is not None
+    ]
+    against = [_compare_baseline(ships, task) for ships, task in shipped]
+    return ListingRow(
+        (
+            ListingCell(f"run {run.run_id}", href=name if (folder / name).is_file() else ""),
+            ListingCell(run.tag or ""),
+            ListingCell(run.status),
+            ListingCell(f"{run.started_at:%Y-%m-%d %H:%M}"),
+            ListingCell(f"{len(shipped)}"),
+            ListingCell(_average(against)),
+            ListingCell(_average([ships.log_ratio for ships, _ in shipped])),
+        )
+    )
+
+
+def _compare_baseline(ships: Shipped, task: TaskInfo) -> LogRatio | None:
+    baseline = fastest_baseline(task.baselines)
+    return ships.over(baseline) if baseline else None
+
+
+def _average(ratios: Iterable[LogRatio | None]) -> str:
+    known = [each.ratio for each in ratios if each is not None]
+    return factor(geometric_mean(known)) if known else ""
