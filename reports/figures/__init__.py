@@ -6,6 +6,7 @@ from reports.figures.convergence import convergence
 from reports.figures.depths import depths
 from reports.figures.failures import failures
 from reports.figures.finals import finals
+from reports.figures.history import history
 from reports.figures.noise import noise
 from reports.figures.parameters import parameters
 from reports.figures.ranges import ranges
@@ -18,6 +19,7 @@ __all__ = [
     "depths",
     "failures",
     "finals",
+    "history",
     "noise",
     "parameters",
     "ranges",

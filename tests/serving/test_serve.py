@@ -147,9 +147,19 @@ def test_two_runs_are_compared(address):
     assert (answer.status, text.splitlines()[0]) == (400, "no run has the tag 'config.json'")
 
 
+def test_a_kernel_has_a_history(address):
+    _, kernels = ask(address, "/history")
+    assert '<a href="/history/softmax">softmax</a>' in kernels
+    _, page = ask(address, "/history/softmax")
+    assert 'href="/runs/2"' in page
+    assert "-9.5% [" in page  # exp(0.5 - 0.6) - 1
+    assert 'id="figure-history-times"' in page
+
+
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("/runs/99", 404), ("/runs/99/report", 404), ("/runs/1/tasks/99", 404), ("/nowhere", 404),
+    [("/runs/99", 404), ("/history/sofmax", 404), ("/runs/99/report", 404),
+     ("/runs/1/tasks/99", 404), ("/nowhere", 404),
      ("/runs/1/files/nothing", 400), ("/runs/99999999999999999999", 404), ("/?before=x", 200)],
 )  # fmt: skip
 def test_what_is_not_there_gets_a_line(address, path, code):

@@ -92,22 +92,19 @@ def history(
             emit([], _FIELDS, style)
         note(missing)
         raise typer.Exit(1)
+    rows = list_rows(list_histories(found), last, style)
+    columns = _SHOWN if style in READABLE else _FIELDS
+    emit(rows, columns, style, details=_BELOW, shared=_SHARED, styles=_STYLES)
+
+
+def list_rows(histories: Sequence[History], last: int, style: Format) -> list[dict[str, object]]:
+    """The newest results of each history, newest first, as listings in that format show them."""
     rows = [
         _make_row(each, result, style)
-        for each in list_histories(found)
+        for each in histories
         for result in reversed(each.results[-last:])
     ]
-    if style in READABLE:
-        emit(
-            [_format_row(row) for row in rows],
-            _SHOWN,
-            style,
-            details=_BELOW,
-            shared=_SHARED,
-            styles=_STYLES,
-        )
-    else:
-        emit(rows, _FIELDS, style)
+    return [_format_row(row) for row in rows] if style in READABLE else rows
 
 
 def _explain_none(store: Store, kernel: str, words: Sequence[str], campaign: str | None) -> str:

@@ -119,8 +119,8 @@ def show_pages(settings: Settings) -> Iterator[None]:
         try:
             yield
             if sys.stdin.isatty() and (url := server.stdout.readline().strip()):
-                note(f"the pages stay at {url} until Ctrl-C")
                 with suppress(KeyboardInterrupt):
+                    note(f"the pages stay at {url} until Ctrl-C")
                     server.wait()
         finally:
             server.terminate()

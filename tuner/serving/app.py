@@ -46,6 +46,8 @@ def create_app(
         "/runs/{run:int}/tasks/{task:int}": server.show_task,
         "/runs/{run:int}/files/{kind}": server.send_files,
         "/compare": server.show_comparison,
+        "/history": server.show_kernels,
+        "/history/{kernel:path}": server.show_history,
     }
     return Starlette(
         routes=[
@@ -112,6 +114,14 @@ class _Server:
     def show_comparison(self, request: Request) -> Response:
         a, b = (request.query_params.get(side, "") for side in "ab")
         return HTMLResponse(self._pages.render_comparison(a, b))
+
+    def show_kernels(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.render_kernels())
+
+    def show_history(self, request: Request) -> Response:
+        kernel = request.path_params["kernel"]
+        mark = self._pages.mark_runs()
+        return self._page(f"of {kernel}", mark, lambda: self._pages.render_history(kernel))
 
     def send_files(self, request: Request) -> Response:
         run, kind = _part(request, "run"), request.path_params["kind"]

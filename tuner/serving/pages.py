@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from reports.page import Head, describe_run, render_page, render_sections
+from reports.parts.history_view import view_history
 from reports.parts.listing import ListingCell, ListingRow, Picker, list_section
 from reports.parts.view import Section
 from reports.run_data import RunData
@@ -21,10 +22,11 @@ from results_db import Store
 from results_db.errors import UnknownError
 from results_db.run_comparison import compare_runs
 from results_db.stored_records import RunInfo, RunStatus
+from results_db.task_history import list_histories
 from search_spaces.records import digest
 from tuner import tables
 from tuner.campaign import lease
-from tuner.cli import compare, export, status
+from tuner.cli import compare, export, history, status
 from tuner.cli.command_context import pick_run
 from tuner.cli.console import Format, cell
 from tuner.cli.progress import duration
@@ -37,6 +39,7 @@ _RUNS = 50
 _FRESH_S = 1.0
 _HOME = ("/", "all runs")
 _COMPARE = ("/compare", "compare")
+_HISTORY = ("/history", "history")
 _COLUMNS = {
     "kernel": "Kernel",
     "state": "State",
@@ -46,6 +49,7 @@ _COLUMNS = {
     "trials": "Trials",
     "config": "Config",
 }
+_ABOVE = (_HOME, _COMPARE, _HISTORY)
 #: The sections of a run's page, which need no trial, and those of a task's.
 _OF_RUN = ("summary", "ranges", "environment")
 _OF_TASK = ("tasks", "failures")
@@ -97,7 +101,7 @@ class Pages:
             "runs", "Runs", headings, map(_list_run, runs), paragraphs=words, links=links
         )
         name = self._store.url.rpartition("/")[2]
-        head = Head("Runs", name, above=(_HOME, _COMPARE), live="/live", mark=mark)
+        head = Head("Runs", name, above=_ABOVE, live="/live", mark=mark)
         return render_sections(head, [section], figures=False)
 
     def render_run(self, run_id: int, mark: str) -> str:
@@ -148,6 +152,29 @@ class Pages:
         )
         return render_sections(Head("Compare", above=(_HOME,)), [section], figures=False)
 
+    def render_kernels(self) -> str:
+        """The kernels that have a history."""
+        names = self._store.list_kernels()
+        rows = [ListingRow([ListingCell(name, f"/history/{quote(name)}")]) for name in names]
+        section = list_section("kernels", "Kernels", ("Kernel",), rows)
+        return render_sections(Head("History", above=_ABOVE), [section], figures=False)
+
+    def render_history(self, kernel: str) -> str:
+        """The confirmed results of a kernel run by run, as a figure and a listing."""
+        found = list_histories(self._store.list_kernel_tasks(kernel, limit=_RUNS))
+        if not found:
+            raise UnknownError(
+                f"no run has a kernel {kernel!r}", "/history lists those that are known"
+            )
+        view = view_history(kernel, found)
+        rows = [_list_result(row) for row in history.list_rows(found, _RUNS, Format.TABLE)]
+        headings = ("Run", "Workload", "Time", "Change", "Verdict")
+        sections = [list_section("results", "Results", headings, rows)]
+        if view:
+            sections.insert(0, Section.of("history", "Times", figures=[view]))
+        head = Head(kernel, "history", above=_ABOVE)
+        return render_sections(head, sections, figures=view is not None)
+
     def make_files(self, run_id: int, kind: str) -> tuple[str, bytes]:
         """A run's results in a format of `tuner export`: one file, or a zip archive of several."""
         run = self._store.run(run_id)
@@ -179,7 +206,7 @@ class Pages:
 def _describe(run: RunInfo, live: str, mark: str) -> Head:
     """The head of a run's page, which is followed while a driver works on it."""
     running = run.status == RunStatus.RUNNING and not lease.abandoned(run)
-    head = replace(describe_run(run), above=(_HOME, _COMPARE), state=status.headline(run))
+    head = replace(describe_run(run), above=_ABOVE, state=status.headline(run))
     return replace(head, live=live, mark=mark) if running else head
 
 
@@ -206,6 +233,21 @@ def _list_task(row: Mapping[str, object], run_id: int, slugs: Mapping[int, str])
     cells["kernel"] = ListingCell(row["kernel"], href, lines=lines)
     cells["state"] = ListingCell(row["state"], tone=cell(row["state"]))
     return ListingRow(list(cells.values()), slugs.get(task_id, ""))
+
+
+def _list_result(row: Mapping[str, object]) -> ListingRow:
+    lines = tuple(cell(row[name]) for name in ("started", "tag", "revision") if row.get(name))
+    verdict = row.get("verdict")
+    notes = tuple(cell(row[name]) for name in ("config", "note") if row.get(name))
+    return ListingRow(
+        [
+            ListingCell(row["run"], f"/runs/{row['run']}", lines=lines),
+            ListingCell(row["workload"], lines=(cell(row["device"]),)),
+            ListingCell(row["time"], lines=(f"normalised {row['normalised']}",)),
+            ListingCell(row["change"]),
+            ListingCell(verdict, tone=cell(verdict), lines=notes),
+        ]
+    )
 
 
 def _list_comparison(row: Mapping[str, object]) -> ListingRow:
