@@ -12,6 +12,7 @@ from results_db import models
 from results_db.columns import json_text
 from results_db.errors import StoreError
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
+from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
@@ -291,6 +292,11 @@ def promotion_record(row: models.Promotion) -> PromotionRecord:
     return _read(PromotionRecord, row, outcome=outcome, log_ratio=log_ratio(row))
 
 
+def regression_record(row: models.Regression) -> RegressionRecord:
+    state = RegressionState(row.state)
+    return _read(RegressionRecord, row, state=state, log_ratio=log_ratio(row))
+
+
 def _read(kind: type[_Record], row: Any, **own: Any) -> _Record:
     """A record with the columns of its fields' names, and what is its own."""
     names = {field.name for field in fields(kind)} - own.keys()
@@ -302,12 +308,12 @@ def _plain(record: DataclassInstance, names: Sequence[str] = ()) -> dict[str, An
     names = names or [field.name for field in fields(record)]
     values = {name: getattr(record, name) for name in names}
     if "log_ratio" in values:
-        values |= _ratio_columns(values["log_ratio"])
+        values |= ratio_columns(values["log_ratio"])
     _refuse_nan(values)
     return values
 
 
-def _ratio_columns(ratio: LogRatio | None) -> dict[str, float | None]:
+def ratio_columns(ratio: LogRatio | None) -> dict[str, float | None]:
     """Neither databases nor JSON have an infinity: an unknown end is None."""
     ends = (ratio.low, ratio.high) if ratio else (None, None)
     low, high = (None if end is None or math.isinf(end) else end for end in ends)

@@ -20,6 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from results_db.columns import AnyText, Json, Samples, UtcDateTime
 from results_db.promotion_records import PromotionOutcome
+from results_db.regression_records import RegressionState
 from results_db.stored_records import FireState, RunStatus, Source
 from search_spaces.records import Status
 from workers.job_records import Mode
@@ -379,3 +380,23 @@ class Promotion(Base):
     decided_at: Mapped[datetime]
 
     __table_args__ = (one_of("outcome", *PromotionOutcome),)
+
+
+class Regression(Base):
+    __tablename__ = "regression"
+
+    id: Mapped[Id]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    former_task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    found_run_id: Mapped[int] = mapped_column(ForeignKey("run.id"))
+    state: Mapped[str]
+    reason: Mapped[str]
+    log_ratio: Mapped[float | None]
+    log_ratio_low: Mapped[float | None]
+    log_ratio_high: Mapped[float | None]
+    found_at: Mapped[datetime]
+    decided_at: Mapped[datetime | None]
+    notified_at: Mapped[datetime | None]
+    acknowledged_at: Mapped[datetime | None]
+
+    __table_args__ = (UniqueConstraint("task_id"), one_of("state", *RegressionState))

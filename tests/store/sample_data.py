@@ -125,6 +125,7 @@ BASELINES = (
     ),
     BaselineRecord(name="eager", status=Status.RUNTIME, message="out of memory"),
 )
+STEP = LogRatio(0.03, 0.02, 0.04)
 PROMOTIONS = (
     PromotionRecord(
         1, "tables/softmax.json", "softmax", "M=8192", PromotionOutcome.PROMOTED, "new entry", BEST
@@ -196,7 +197,7 @@ def new_task(store: Store, key: TaskKey = KEY, campaign: str = "nightly") -> Tas
 
 
 def fill(store: Store) -> None:
-    """One finished run of one task, a calibration, an export, a firing and two promotions."""
+    """One finished run of one task, with one of everything else."""
     task = new_task(store)
     store.record_calibration(DEVICE, KEY.toolchain, "node-7", CALIBRATION)
     for record in FILLED:
@@ -210,3 +211,4 @@ def fill(store: Store) -> None:
     store.claim_fire("nightly", NOON, "host1")
     store.finish_fire("nightly", NOON, "finished", task.run_id)
     store.record_promotions(PROMOTIONS)
+    store.raise_regression(task.task_id, task.task_id, task.run_id, STEP)

@@ -25,6 +25,7 @@ from sample_data import (
     NOON,
     PROMOTIONS,
     SELECTION,
+    STEP,
     TIMELINE,
     TRIALS,
     fill,
@@ -108,6 +109,8 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
         promotions = [replace(each, decided_at=None) for each in store.promotions(run.run_id)]
+        steps = [(each.task_id, each.log_ratio) for each in store.regressions()]
+        assert steps == ([] if frozen.stem < "0012" else [(task.task_id, STEP)])
         assert promotions == ([] if frozen.stem < "0011" else list(PROMOTIONS[::-1]))
 
 

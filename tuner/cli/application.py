@@ -45,6 +45,7 @@ _COMMANDS = {
     "forget": "forget:forget",
     "prune": "prune:prune",
     "history": "history:history",
+    "regressions": "regressions:regressions",
     "compare": "compare:compare",
     "apply": "apply:apply",
     "bench": "bench:bench",

@@ -41,6 +41,8 @@ def show(config: ConfigOption = None) -> None:
     settings, _ = settings_of(config)
     data = settings.model_dump(mode="json")
     data["database"]["url"] = mask_passwords(data["database"]["url"])
+    if data["notify"]["webhook"]:
+        data["notify"]["webhook"] = "***"
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style, writer.allow_unicode = False, False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]

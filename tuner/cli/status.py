@@ -19,7 +19,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, format_us
+from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, format_us, note
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import STYLES, format_winner, make_ratios
@@ -86,6 +86,8 @@ def status(
         rows = list_tasks(store, info.run_id, style)
         columns = SHOWN if style in READABLE else FIELDS
         emit(rows, columns, style, details=_BELOW, shared=("device",), styles=STYLES)
+        if unknown := sum(each.is_open for each in store.regressions()):
+            note(f"{unknown} confirmed regressions, not acknowledged: see `tuner regressions`")
 
 
 def list_runs(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:

@@ -307,6 +307,14 @@ class LoggingConfig(SettingsSection):
     """The log file, relative to config.yaml; a name that ends with `.jsonl` gets JSON lines."""
 
 
+class NotifyConfig(SettingsSection):
+    """Who is told of confirmed regressions."""
+
+    webhook: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    """The address of a webhook that takes `{"text": ...}`, as Slack's; a secret, which belongs into
+    the environment: TUNER__NOTIFY__WEBHOOK."""
+
+
 class PathsConfig(SettingsSection):
     """Folders of results, relative to config.yaml."""
 
@@ -433,6 +441,7 @@ class Settings(SettingsSection):
     database: DatabaseConfig = DatabaseConfig()
     paths: PathsConfig = PathsConfig()
     logging: LoggingConfig = LoggingConfig()
+    notify: NotifyConfig = NotifyConfig()
     pool: PoolConfig = PoolConfig()
     measure: MeasureConfig = MeasureConfig()
     kernels: list[str] = Field(default_factory=list)

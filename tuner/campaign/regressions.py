@@ -1,0 +1,90 @@
+"""Raise regressions from histories, decide them by a new pass of both configs, notify once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from results_db.regression_records import RegressionRecord, RegressionState
+from results_db.run_comparison import TaskComparison
+from results_db.task_history import History, list_histories
+from search_spaces.log_ratio import Verdict
+from tuner.campaign.webhook import post_text
+
+if TYPE_CHECKING:
+    from results_db import Store
+
+#: Measures both configs of comparisons in one pass where it can, as `tuner.bench.remeasure`.
+Remeasure: TypeAlias = Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]]
+
+
+def raise_candidates(store: Store) -> None:
+    """Store the steps to a higher level, of all kernels, that are not stored yet."""
+    latest: dict[tuple[str, str, str], int] = {}
+    for known in store.regressions():
+        key = store.task(known.task_id).key
+        series = key.kernel, key.workload.key, key.device.name
+        latest[series] = max(latest.get(series, 0), known.found_run_id)
+    for kernel in store.list_kernels():
+        for history in list_histories(store.list_kernel_tasks(kernel)):
+            series = history.kernel, history.workload, history.device
+            _raise_steps(store, history, latest.get(series, 0))
+
+
+def _raise_steps(store: Store, history: History, after_run: int) -> None:
+    """Store the steps that begin after a run: an earlier one is one that is stored."""
+    shipped = [result for result in history.results if result.ships is not None]
+    measured = [result for result in shipped if not result.same_record]
+    for at, (before, result) in enumerate(pairwise(measured), start=1):
+        step = result.step
+        if step is None or step.change.value < 0 or result.run.run_id <= after_run:
+            continue
+        found = measured[min(at + step.found_at - step.at, len(measured) - 1)]
+        store.raise_regression(
+            result.task.task_id, before.task.task_id, found.run.run_id, step.change
+        )
+
+
+def decide_candidates(store: Store, remeasure: Remeasure) -> None:
+    """Measure the configs before and behind each candidate in one pass, and store what it says.
+
+    A candidate that cannot be measured here stays one, with the reason.
+    """
+    waiting = [each for each in store.regressions() if each.state is RegressionState.CANDIDATE]
+    pairs = [(store.task(each.former_task_id), store.task(each.task_id)) for each in waiting]
+    asked = [TaskComparison(old, new, Verdict.UNDECIDED) for old, new in pairs]
+    for each, found in zip(waiting, remeasure(asked) if asked else (), strict=True):
+        ratio = found.log_ratio
+        if found.remeasured_us is None or ratio is None:
+            state, reason = RegressionState.CANDIDATE, f"not decided: {found.why}"
+        elif ratio.low > 0:
+            state, reason = RegressionState.CONFIRMED, "slower in one pass with the config before"
+        else:
+            state, reason = RegressionState.REFUTED, "not slower in one pass with the config before"
+        store.decide_regression(each.id, state, reason, ratio)
+
+
+def notify(store: Store, webhook: str) -> Iterator[str]:
+    """Tell a webhook of each open regression once; yields one line for each failure.
+
+    What could not be sent is sent by a later call.
+    """
+    for each in reversed(store.regressions()):
+        if not each.is_open or each.notified_at is not None or not store.claim_notice(each.id):
+            continue
+        if failure := post_text(webhook, describe(store, each)):
+            store.return_notice(each.id)
+            yield f"notify.webhook was not told of regression {each.id}: {failure}"
+
+
+def describe(store: Store, regression: RegressionRecord) -> str:
+    """A regression in one line."""
+    task = store.task(regression.task_id)
+    ratio = regression.log_ratio
+    size = f"{ratio.ratio - 1:.1%} " if ratio else ""
+    names = (f"{text:.200}" for text in (task.key.kernel, task.key.workload.key))
+    return (
+        f"tuner: {' '.join(names)} on {task.key.device.name:.200} is {size}slower since run "
+        f"{task.run_id} (regression {regression.id}, {regression.state})"
+    )
