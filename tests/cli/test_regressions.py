@@ -88,6 +88,8 @@ def test_a_confirmed_one_is_shown_everywhere_until_it_is_acknowledged(tuner, url
     rows_of(tuner)
     set_state(url, RegressionState.CONFIRMED)
     assert rows_of(tuner, code=1)[0]["state"] == "confirmed"
+    history = json.loads(tuner("history", "scale", "-f", "json").out)
+    assert "regression 1: confirmed" in next(row["note"] for row in history if row["run"] == 6)
     assert "1 confirmed regressions" in tuner("status").err
     assert rows_of(tuner, "--acknowledge", 1)[0]["acknowledged_at"] is not None
     assert "confirmed regressions" not in tuner("status").err

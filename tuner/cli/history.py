@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
     from results_db import Store
+    from results_db.regression_records import RegressionRecord
     from results_db.task_history import History, RunResult
 
 #: What all rows of one history share.
@@ -86,21 +88,30 @@ def history(
         found = store.list_kernel_tasks(
             kernel, words=words, campaign=campaign, limit=max(last, _LOOKED_AT)
         )
+        raised = {each.task_id: each for each in store.regressions()}
         missing = "" if found else _explain_none(store, kernel, words, campaign)
     if missing:
         if style is not Format.TABLE:
             emit([], _FIELDS, style)
         note(missing)
         raise typer.Exit(1)
-    rows = list_rows(list_histories(found), last, style)
+    rows = list_rows(list_histories(found), last, style, raised)
     columns = _SHOWN if style in READABLE else _FIELDS
     emit(rows, columns, style, details=_BELOW, shared=_SHARED, styles=_STYLES)
 
 
-def list_rows(histories: Sequence[History], last: int, style: Format) -> list[dict[str, object]]:
-    """The newest results of each history, newest first, as listings in that format show them."""
+def list_rows(
+    histories: Sequence[History],
+    last: int,
+    style: Format,
+    raised: Mapping[int, RegressionRecord] = MappingProxyType({}),
+) -> list[dict[str, object]]:
+    """The newest results of each history, newest first, as listings in that format show them.
+
+    raised: the regressions that begin at a task, by its number.
+    """
     rows = [
-        _make_row(each, result, style)
+        _make_row(each, result, raised.get(result.task.task_id), style)
         for each in histories
         for result in reversed(each.results[-last:])
     ]
@@ -118,7 +129,12 @@ def _explain_none(store: Store, kernel: str, words: Sequence[str], campaign: str
     return f"no run of {kernel} matches {' '.join(filters)}"
 
 
-def _make_row(each: History, result: RunResult, style: Format) -> dict[str, Any]:
+def _make_row(
+    each: History, result: RunResult, regression: RegressionRecord | None, style: Format
+) -> dict[str, Any]:
+    notes = [*_list_notes(result)]
+    if regression is not None:
+        notes.append(f"regression {regression.id}: {regression.state}")
     ships, run, same = result.ships, result.run, result.same_record
     return {
         "kernel": each.kernel,
@@ -138,7 +154,7 @@ def _make_row(each: History, result: RunResult, style: Format) -> dict[str, Any]
         "config": config_cell(ships.config, style) if ships else None,
         "config_changes": ", ".join(result.config_changes),
         "environment_changes": ", ".join(result.breaks),
-        "note": "; ".join(_list_notes(result)),
+        "note": "; ".join(notes),
     }
 
 
