@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 from report_samples import MemorySource, measured_task, run_info, sample
@@ -197,8 +198,9 @@ def test_all_trials_are_listed_but_only_those_in_view_are_drawn(visit):
     box.locator(".scroll").evaluate("node => node.scrollTo(0, node.scrollHeight)")
     last = box.get_by_role("cell", name=f"tuner show 2/{info.task_id}/{len(trials) - 1} ")
     last.wait_for()
-    last.get_by_role("button").click()
-    page.wait_for_function("async () => await navigator.clipboard.readText()")
+    button = last.get_by_role("button")
+    button.click()
+    page.wait_for_function("node => node.textContent === 'Copied'", arg=button.element_handle())
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == f"tuner show 2/{info.task_id}/{len(trials) - 1}"
     box.get_by_label("Status").select_option("timeout")
@@ -232,6 +234,19 @@ def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
     contrast = cells.evaluate_all(_CONTRAST)
     assert len(contrast) > 12
     assert min(contrast) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(visit, scheme):
+    page = visit(sample(2), color_scheme=scheme)
+    page.locator("details.task > summary").first.click()
+    page.locator(".trials tbody td").first.wait_for()
+    _plot(page, "speedups")
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
+    for width in (390, 1024, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
 
 
 def test_a_cell_of_the_map_opens_its_task(visit):
