@@ -11,9 +11,14 @@ import pytest
 # Triton imports Gluon at the first launch. If that is an interpreted one, Gluon keeps functions
 # that the interpreter has replaced for the launch, and no Gluon compiles in that process any more.
 import triton.experimental.gluon  # noqa: F401
+from hypothesis import settings
 from postgres_server import PostgresServer, private_postgres
 
 from search_spaces.absent_device import module_sets
+
+# No outcome hangs on a time: a loaded machine is no failure.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

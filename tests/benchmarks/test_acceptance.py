@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -162,7 +162,6 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
-@settings(deadline=None)
 def test_a_quantile_is_not_exceeded_by_its_share(values, share):
     from acceptance.evaluation import quantile
 
@@ -172,7 +171,6 @@ def test_a_quantile_is_not_exceeded_by_its_share(values, share):
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=200))
-@settings(deadline=None)
 def test_the_table_truncates_no_cell(text):
     from acceptance.result import Row, table
 

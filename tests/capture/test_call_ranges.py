@@ -102,7 +102,7 @@ def test_a_call_of_any_size_is_the_one_that_is_captured_there(kernels, hazards, 
     launch = partial(launch, kernels if launch in (vector, computed) else hazards)
     kernel = captured(launch, *sizes).declare(ranges={name: (1, 160)})
 
-    @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
     @given(st.integers(1, 160))
     def check(size):
         workload = kernel.workloads()[0].with_dims(**{name: size})

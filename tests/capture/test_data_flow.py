@@ -164,7 +164,7 @@ _block = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(block=_block, lines=st.lists(_line, min_size=1, max_size=3))
 def test_a_free_scalar_leaves_all_addresses_and_masks_as_they_are(lower, monkeypatch, block, lines):
     text = ["i = at * 0 + 1" if not block else "i = 1", *block]

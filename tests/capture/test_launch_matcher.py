@@ -115,7 +115,7 @@ def two_launches(draw):
     return first, (args, keyword, grid), draw(st.integers(0, 1))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(two_launches())
 def test_keys_are_equal_exactly_where_records_are(drawn):
     first, second, moved = drawn
@@ -125,7 +125,7 @@ def test_keys_are_equal_exactly_where_records_are(drawn):
 
 
 @pytest.mark.parametrize("in_one_call", [True, False])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(drawn=two_launches())
 def test_a_matcher_accepts_exactly_the_launches_of_its_key(in_one_call, drawn):
     first, second, moved = drawn
@@ -156,7 +156,7 @@ def test_every_two_views_of_one_storage_are_told_apart_as_their_records_are():
         assert found == [record == other for other in known]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(two_launches(), min_size=1, max_size=8))
 def test_counts_are_those_of_the_records(drawn):
     """All launches through one recorder, in turn; their number and kinds are the definition's."""

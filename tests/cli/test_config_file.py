@@ -418,9 +418,7 @@ def test_relative_places_start_from_the_files_folder(folder, monkeypatch):
         assert load(inner / "config.yaml")[0].database.url == url
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60))
 def test_no_text_crashes_the_loader(folder, text):
     (folder / "any.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -440,9 +438,7 @@ json_values = st.recursive(
 )
 
 
-@settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), json_values))
 def test_wrong_shapes_are_refused_in_one_line(folder, data):
     (folder / "any.yaml").write_text(yaml.safe_dump({**data, "version": 1}))

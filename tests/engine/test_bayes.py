@@ -94,7 +94,7 @@ SCORES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(SCORES, st.sampled_from(list(Status))), min_size=1, max_size=40))
 def test_invalid_results_do_not_end_or_repeat_the_suggestions(results):
     space = toy_space()

@@ -27,7 +27,7 @@ from workers.job_records import (
     WorkerReady,
 )
 
-SIMPLE = settings(max_examples=25, deadline=None)
+SIMPLE = settings(max_examples=25)
 
 
 def outcome_of(records):

@@ -19,7 +19,7 @@ from workers.job_records import (
     WorkerReady,
 )
 
-SIMPLE = settings(max_examples=25, deadline=None)
+SIMPLE = settings(max_examples=25)
 
 
 class Contradicting(World):

@@ -175,7 +175,7 @@ def test_sizes_that_are_left_out_are_no_searches():
 
 
 @given(st.sets(st.sampled_from(sorted(list_places(Range(16, 4096)))), min_size=1, max_size=6))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_any_part_of_a_range_ends(only):
     """A filter of the command line may leave out the sizes that others wait for."""
     world = search(only=only, trials=6)

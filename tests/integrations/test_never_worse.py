@@ -74,7 +74,7 @@ def guarded(model, rows, theirs, sizes):
     return never_worse(rows, today, model.compare, sizes, NEAREST), today
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(situations())
 def test_no_size_is_slower_and_every_added_row_is_needed(situation):
     model, rows, theirs, count = situation
@@ -97,7 +97,7 @@ def test_no_size_is_slower_and_every_added_row_is_needed(situation):
     assert all(pair.config != pair.today for pair in model.asked)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(situations())
 def test_a_table_that_is_not_worse_stays_as_it_is(situation):
     model, rows, theirs, count = situation
@@ -127,7 +127,7 @@ def test_a_difference_within_the_interval_changes_nothing():
     assert result.compared == 9
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(situations())
 def test_a_row_is_todays_unless_it_is_surely_faster(situation):
     model, rows, theirs, count = situation

@@ -74,7 +74,7 @@ def test_a_slow_incumbent_does_not_keep_slow_candidates():
     assert len(entries[-1].samples_us) == 24
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     count=st.integers(0, 20),
     incumbent=st.booleans(),
@@ -195,7 +195,7 @@ def test_a_confirmation_samples_until_close_ratios_are_precise():
     assert confirm(timer, [], protocol) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     logs=st.lists(st.floats(-1.0, 4.0), max_size=6),
     sigma=st.floats(0.0005, 0.03),
@@ -217,7 +217,7 @@ def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, s
             assert abs(log) > 0.025
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(log=st.floats(-1.0, 4.0), sigma=st.floats(0.0005, 0.03), seed=st.integers(0, 99))
 def test_a_variant_is_finished_early_only_if_its_ratio_is_precise(log, sigma, seed):
     noise = Noise(sigma=sigma, outlier_share=0.02, outlier_mean=0.05)
@@ -288,7 +288,7 @@ def confirmed(times_us, seed, baselines=0):
     return ratios, taken, timer.device_s
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     times_ms=st.lists(st.floats(10.0, 120.0), min_size=2, max_size=6),
     baselines=st.integers(0, 3),

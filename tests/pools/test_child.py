@@ -117,7 +117,7 @@ def test_heartbeats_of_forks_and_after_the_reply_disturb_nothing(child):
         assert child.request("echo", value, timeout_s=LIMIT_S) == value
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.recursive(st.none() | st.integers() | st.text() | st.binary(), st.lists, max_leaves=20))
 def test_values_survive_the_round_trip(shared_child, value):
     assert shared_child.request("echo", value, timeout_s=LIMIT_S) == value

@@ -141,7 +141,7 @@ def scenarios(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
     return job, Process({name: fault for name, fault in faults.items() if fault}, killed)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(scenarios())
 def test_each_fault_is_attributed_to_its_candidate_and_the_others_are_measured(scenario):
     job, process = scenario

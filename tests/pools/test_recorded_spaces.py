@@ -29,7 +29,7 @@ H200 = Path(__file__).parents[2] / "benchmarks/spaces/h200"
 FAILED = [status for status in Status if status is not Status.CORRECT]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     configs=st.integers(1, 60),
     seed=st.integers(0, 99),

@@ -44,7 +44,6 @@ def fired(plan, now, last=None):
     return found[0] if found else None
 
 
-@settings(deadline=None)
 @given(plans, instants, steps)
 def test_no_instant_is_settled_twice_whatever_the_clock_does(plan, now, moves):
     settled: list[datetime] = []
@@ -62,7 +61,7 @@ def test_no_instant_is_settled_twice_whatever_the_clock_does(plan, now, moves):
     assert len(settled) == len(set(settled))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(quarterly, instants, st.floats(0.0, 1_000_000.0))
 def test_what_was_announced_is_what_is_due(plan, start, elapsed_s):
     """Looking back over a window finds what looking forward from its beginning announced."""
@@ -77,7 +76,6 @@ def test_what_was_announced_is_what_is_due(plan, start, elapsed_s):
     assert settled == announced[-(MISSED_ON_RECORD + 1) :]
 
 
-@settings(deadline=None)
 @given(plans, instants, st.floats(0.0, 3_000_000.0))
 def test_only_the_newest_fires_and_only_within_its_grace(plan, start, elapsed_s):
     now = start + timedelta(seconds=elapsed_s)
@@ -181,7 +179,6 @@ def test_what_cannot_be_used_says_why(cron, zone, words):
         check(cron, zone)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_hostile_text_is_refused_or_works_and_never_crashes(cron, zone):
     with contextlib.suppress(ScheduleError):

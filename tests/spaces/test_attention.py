@@ -219,7 +219,7 @@ def test_every_dim_is_needed(attention, name):
         attention.check_workload(Workload.from_mapping(dims))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 20000), st.sampled_from([64, 128]), st.booleans())
 def test_every_problem_has_a_feasible_default(sequence, head_dim, causal):
     kernel = load("attention")

@@ -246,7 +246,7 @@ def test_bad_workloads_are_refused_in_one_line(name, dims, complaint):
     assert "\n" not in text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000), st.sampled_from(["M", "C"])
 )

@@ -192,7 +192,7 @@ def test_bad_workloads_are_refused(name, dims, complaint):
     assert name in caught.value.message
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 9000), st.integers(1, 2**20), st.sampled_from(NAMES))
 def test_every_problem_has_a_feasible_default(rows, cols, name):
     kernel, workload = load(name), Workload.of(rows=rows, cols=cols, dtype="float16")

@@ -73,7 +73,7 @@ def raw_configs(bound):
     return list(found.values())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(declarations())
 def test_enumeration_is_the_feasible_part_of_the_product(space):
     bound = bound_of(space)
@@ -86,7 +86,7 @@ def test_enumeration_is_the_feasible_part_of_the_product(space):
     assert listed == list(bound_of(space).enumerate())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(declarations(), st.integers(0, 99), st.integers(1, 20))
 def test_samples_are_feasible_distinct_and_seeded(space, seed, n):
     bound = bound_of(space)
@@ -97,7 +97,7 @@ def test_samples_are_feasible_distinct_and_seeded(space, seed, n):
     assert drawn == bound_of(space).sample(random.Random(seed), n)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(declarations())
 def test_codes_neighbours_and_completion(space):
     bound = bound_of(space)
@@ -119,7 +119,7 @@ def test_codes_neighbours_and_completion(space):
                 assert config in bound.neighbours(other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(declarations(), st.data())
 def test_completion_is_idempotent_and_drops_what_does_not_apply(space, data):
     bound = bound_of(space)
@@ -134,7 +134,7 @@ def test_completion_is_idempotent_and_drops_what_does_not_apply(space, data):
     assert reason is None or reason.startswith("rule:")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(declarations(), st.data())
 def test_restriction_keeps_exactly_the_points_inside(space, data):
     bound = bound_of(space)

@@ -15,7 +15,6 @@ from search_spaces.records import Status
 from workers.job_records import Calibration, Mode
 
 lenient = settings(
-    deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )

@@ -8,7 +8,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import URL
 
@@ -30,7 +30,6 @@ def shows_nothing(text: str) -> bool:
     return not any(piece in text for piece in ("S3CRET", "ZQXJ", "K9V"))
 
 
-@settings(deadline=None)
 @given(schemes, passwords, st.booleans())
 def test_a_password_before_the_host_is_hidden(scheme, password, encoded):
     given_ = quote(password, safe="") if encoded else password
@@ -47,7 +46,6 @@ def test_a_password_before_the_host_is_hidden(scheme, password, encoded):
         assert shows_nothing(mask_passwords(url)), url
 
 
-@settings(deadline=None)
 @given(schemes, keys, passwords, st.booleans())
 def test_a_password_in_the_query_is_hidden(scheme, key, password, encoded):
     given_ = quote(password, safe="") if encoded else password
@@ -61,7 +59,6 @@ def test_a_password_in_the_query_is_hidden(scheme, key, password, encoded):
         assert shows_nothing(mask_passwords(url)), url
 
 
-@settings(deadline=None)
 @given(passwords, passwords)
 def test_a_well_formed_url_loses_only_its_passwords(one, other):
     url = URL.create("postgresql", "me", one, "host", 5432, "name", query={"password": other})
@@ -69,7 +66,6 @@ def test_a_well_formed_url_loses_only_its_passwords(one, other):
     assert shown == "postgresql://me:***@host:5432/name?password=***"
 
 
-@settings(deadline=None)
 @given(passwords)
 def test_a_connection_string_shows_no_password(password):
     assert shows_nothing(mask_passwords(f"host=here user=me password='{password}'"))

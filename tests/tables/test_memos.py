@@ -80,7 +80,7 @@ def key_of(values, wanted, typed):
     return [counted(values[name], typed) for name in NAMES if name in wanted], dtypes
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(calls(), calls(), st.sets(st.sampled_from(NAMES)), st.booleans(), st.data())
 def test_launches_of_one_memo_have_one_key(first, second, wanted, typed, data):
     memos = Memos(NAMES, DEFAULTS, wanted, describe, typed=typed)
@@ -95,7 +95,7 @@ def test_launches_of_one_memo_have_one_key(first, second, wanted, typed, data):
         assert made[0] == made[2]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(calls(), calls(), st.lists(st.sampled_from([(1,), (2,), (1, 1), len]), min_size=2))
 def test_captured_launches_of_one_memo_have_one_key(first, second, grids):
     memos = Memos(NAMES, DEFAULTS, NAMES, describe, typed=True, captured=True)
@@ -120,7 +120,7 @@ def with_one_shape(values, grid):
 @pytest.mark.parametrize(
     "options", [{}, {"key_map": lambda args: {"n": args["n"], "m": args["m"]}}]
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(call=calls(), data=st.data())
 def test_all_forms_of_a_launch_find_one_entry(options, call, data):
     values = {**call[0], "n": 1, "x": TENSORS[0], "scale": 2}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search_spaces.errors import TunerError
@@ -56,7 +56,6 @@ def chained(draw):
     return SearchSpace(parameters).bind(WORKLOAD, DEVICE)
 
 
-@settings(deadline=None)
 @given(bound=chained(), data=st.data())
 def test_any_part_of_a_space_is_spanned_whatever_the_order_of_names(bound, data):
     configs = list(bound.enumerate())

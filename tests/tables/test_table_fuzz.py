@@ -82,9 +82,7 @@ def spoiled(data, raw):
     return raw[:at] + piece + raw[at + data.draw(st.sampled_from([0, 0, 1, len(piece)])) :]
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data())
 def test_no_table_breaks_a_launch(library, kernel, caplog, data):
     document = mutated(data, whole_document(kernel))

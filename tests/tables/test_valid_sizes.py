@@ -76,7 +76,7 @@ def test_a_kernel_that_is_not_known_has_no_sizes():
     assert valid_sizes(None, H200, {"n": 96}, CONFIG) == {}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(1, 5000), st.integers(1, 5000), st.integers(12, 31), st.sampled_from([1, 2, 8, 16])
 )
