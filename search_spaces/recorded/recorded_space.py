@@ -144,7 +144,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def encode(space: RecordedSpace, columns: bool = False) -> str:
-    """The text of a space; equal spaces give equal text."""
+    """The text of a space; equal spaces with equal order of dims give equal text."""
     rows = [_row(entry) for entry in space.configs]
     head = {
         "schema": SCHEMA,
@@ -169,6 +169,9 @@ def encode(space: RecordedSpace, columns: bool = False) -> str:
         "noise": asdict(space.noise),
     }
     lines = [f'"{name}": {canonical_json(value)}' for name, value in head.items()]
+    # The dims keep the order in which the kernel declares them.
+    dims = json.dumps(head["workload"], separators=(",", ":"), allow_nan=False)
+    lines[list(head).index("workload")] = f'"workload": {dims}'
     # Conditional parameters leave holes that columns cannot tell from null.
     if columns and len({frozenset(row["config"]) for row in rows}) == 1:
         lines.append(f'"configs": {canonical_json(_columns(rows))}')

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPACES = sorted(path.name for path in (ROOT / "benchmarks/spaces/h200").glob("*.space.json"))
+#: Of two recordings of one workload, the demo has the one with more configs.
+SHOWN = [name for name in SPACES if name != "matmul_4096x4096x4096_bf16.space.json"]
 
 
 def test_a_wheel_holds_every_recording_and_the_campaign():
@@ -31,7 +33,7 @@ def test_every_recording_is_replayed_with_a_report(tuner, folder, monkeypatch):
     result = tuner("demo", "-f", "json")
     assert result.code == 0, result.err
     rows = json.loads(result.out)
-    assert len(rows) == len(SPACES) == 17
+    assert len(rows) == len(SHOWN) == 16
     assert {row["device"] for row in rows} == {"NVIDIA H200"}
     place = folder / "tuner-demo"
     assert f"report: {place / 'results' / 'report.html'}" in result.err
@@ -52,7 +54,7 @@ def test_a_folder_keeps_its_campaign_and_other_commands_work_in_it(tuner, folder
     assert first.code == 0, first.err
     assert f"report: {place / 'results' / 'report.html'}" in first.out
     assert config.read_text() == kept
-    assert sorted(path.name for path in (place / "h200").iterdir()) == SPACES
+    assert sorted(path.name for path in (place / "h200").iterdir()) == SHOWN
     assert "nothing measured" in tuner("demo", "here", "--quiet").out
     monkeypatch.chdir(place)
     (row,) = json.loads(tuner("best", "-f", "json").out)

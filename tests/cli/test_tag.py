@@ -61,7 +61,7 @@ def test_an_unknown_tag_names_the_nearest(tuner, two_runs, command):
     result = tuner(*command, "basline", *(["x"] if command == ["tag"] else []))
     assert result.code == 2
     assert result.error == "no run has the tag 'basline'; did you mean 'baseline'?"
-    assert "`tuner runs` lists both" in result.hint
+    assert "`tuner runs` lists them" in result.hint
 
 
 @pytest.mark.parametrize("run", ["0", "9" * 40, "\u0663"])
