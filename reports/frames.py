@@ -38,26 +38,24 @@ def parameters_frame(task: TaskData) -> pd.DataFrame:
     """
     timed = [trial for trial in task.timed if trial.median_us]
     fastest = min((_time(trial) for trial in timed), default=1.0)
+    slowdowns = [_time(trial) / fastest for trial in timed]
     names = sorted({name for trial in timed for name in trial.config})
     rows = []
     for name in names:
-        values = {id(trial): trial.config.get(name) for trial in timed}
-        texts = _groups(list(values.values()))
+        values = [trial.config.get(name) for trial in timed]
+        texts = _groups(values)
         if len(set(texts.values())) < 2:
             continue
         order = {text: place for place, text in enumerate(dict.fromkeys(texts.values()))}
-        ranked = sorted(enumerate(timed), key=lambda pair: order[texts[_key(values[id(pair[1])])]])
+        labels = [texts[_key(value)] for value in values]
         rows += [
-            (
-                clean(name),
-                clean(texts[_key(values[id(trial)])]),
-                _time(trial) / fastest,
-                trial.number,
-                place,
-            )
-            for place, trial in ranked
+            (clean(name), clean(labels[place]), slowdowns[place], timed[place].number, place)
+            for place in sorted(range(len(timed)), key=lambda place: order[labels[place]])
         ]
-    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "trial", "place"])
+    columns = ["parameter", "value", "slowdown", "trial", "place"]
+    # Iterating over a column of pandas' own strings is slow.
+    frame = pd.DataFrame(rows, columns=columns, dtype=object)
+    return frame.astype({"slowdown": float, "trial": int, "place": int})
 
 
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

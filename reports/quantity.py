@@ -24,6 +24,8 @@ def finite(value: float | None) -> float | None:
 
 def clean(text: str) -> str:
     """Text without terminal colours, control characters, direction marks and lone surrogates."""
+    if text.isascii() and text.isprintable():
+        return text
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode()
 
 

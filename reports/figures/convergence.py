@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, LABEL, ORANGE, base, shorten, thin
+from reports.figures.theme import BLUE, GREY, LABEL, ORANGE, Drawing, shorten, thin
 from reports.quantity import plot_text
 
 _AXES = {"trial": "trials finished", "device_s": "device time (s)"}
@@ -20,13 +20,14 @@ def convergence(
     median_us (NaN where nothing was timed), best_us, label (hover text).
     axis: `trial` or `device_s`. default_us: the default config's time in the search, for a line.
     """
-    figure = base(
+    drawing = Drawing(
         300,
         xaxis={"title": {"text": _AXES[axis]}, "rangemode": "tozero"},
         yaxis={"title": {"text": "median time (µs)"}, "type": "log"},
     )
     timed = thin(frame[frame["median_us"].notna()], 3000)
-    figure.add_scatter(
+    drawing.add(
+        "scatter",
         x=timed[axis].round(3).tolist(),
         y=shorten(timed["median_us"]),
         text=[plot_text(label, LABEL) for label in timed["label"]],
@@ -36,7 +37,8 @@ def convergence(
         hovertemplate="%{y:,.4~g} µs<br>%{text}<extra></extra>",
     )
     best = _corners(frame[frame["best_us"].notna()])
-    figure.add_scatter(
+    drawing.add(
+        "scatter",
         x=best[axis].round(3).tolist(),
         y=shorten(best["best_us"]),
         mode="lines",
@@ -45,7 +47,8 @@ def convergence(
         hovertemplate="best so far: %{y:,.4~g} µs<extra></extra>",
     )
     if default_us is not None and len(frame):
-        figure.add_scatter(
+        drawing.add(
+            "scatter",
             x=[0, float(frame[axis].max())],
             y=shorten([default_us, default_us]),
             mode="lines",
@@ -53,7 +56,7 @@ def convergence(
             line={"color": ORANGE, "width": 1.5, "dash": "dash"},
             hovertemplate="default config: %{y:,.4~g} µs<extra></extra>",
         )
-    return figure
+    return drawing.finish()
 
 
 def _corners(best: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, base, rows
+from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, Drawing, rows
 
 # Five colours and eight patterns distinguish forty numbers of samples.
 _COLOURS = (GREY, BLUE, ORANGE, GREEN, PURPLE)
@@ -19,7 +19,7 @@ def depths(frame: pd.DataFrame) -> go.Figure:
     trial), share.
     """
     tasks = list(dict.fromkeys(frame["task"]))
-    figure = base(
+    drawing = Drawing(
         92 + 44 * len(tasks),
         **rows(tasks),
         barmode="stack",
@@ -31,7 +31,8 @@ def depths(frame: pd.DataFrame) -> go.Figure:
     )
     for place, samples in enumerate(sorted(set(frame["samples"]))):
         shares = frame[frame["samples"] == samples]
-        figure.add_bar(
+        drawing.add(
+            "bar",
             x=shares["share"].round(6).tolist(),
             y=[tasks.index(task) + 0.12 for task in shares["task"]],
             width=0.4,
@@ -48,4 +49,4 @@ def depths(frame: pd.DataFrame) -> go.Figure:
             },
             hovertemplate=f"%{{x:.1%}} after {samples}<extra></extra>",
         )
-    return figure
+    return drawing.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, base, rows
+from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, Drawing, rows
 
 _LOOKS = {
     "constraints": (GREY, ""),
@@ -22,7 +22,7 @@ def failures(frame: pd.DataFrame) -> go.Figure:
     frame: one row per task and status: task (in the order to show), status, count.
     """
     tasks = list(dict.fromkeys(frame["task"]))
-    figure = base(
+    drawing = Drawing(
         92 + 44 * len(tasks),
         **rows(tasks),
         barmode="stack",
@@ -32,7 +32,8 @@ def failures(frame: pd.DataFrame) -> go.Figure:
         counts = frame[frame["status"] == status]
         if counts.empty:
             continue
-        figure.add_bar(
+        drawing.add(
+            "bar",
             x=counts["count"].tolist(),
             y=[tasks.index(task) + 0.12 for task in counts["task"]],
             width=0.4,
@@ -44,4 +45,4 @@ def failures(frame: pd.DataFrame) -> go.Figure:
             },
             hovertemplate=f"%{{x}} {status}<extra></extra>",
         )
-    return figure
+    return drawing.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, base, rows, shorten
+from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, Drawing, rows, shorten
 
 #: Configs within this relative difference count as equally fast.
 EPSILON = 0.01
@@ -25,7 +25,7 @@ def finals(frame: pd.DataFrame) -> go.Figure:
     The band of ±1 % around the reference shows configs that count as equally fast.
     """
     labels = frame["label"].tolist()
-    figure = base(
+    drawing = Drawing(
         96 + 44 * len(labels),
         **rows(labels),
         xaxis={"title": {"text": "ln(time ÷ time of the reference)"}, "tickformat": "~%"},
@@ -36,7 +36,8 @@ def finals(frame: pd.DataFrame) -> go.Figure:
         points = frame[frame["place"] == place]
         if points.empty:
             continue
-        figure.add_scatter(
+        drawing.add(
+            "scatter",
             x=shorten(points["ln"]),
             y=[round(spot + 0.12, 2) for spot in spots[points.index]],
             customdata=points["passes"].tolist(),
@@ -54,7 +55,7 @@ def finals(frame: pd.DataFrame) -> go.Figure:
             },
             hovertemplate="%{x:.3%} after %{customdata} passes<extra></extra>",
         )
-    return figure
+    return drawing.finish()
 
 
 def _shape(kind: str, low: float, high: float) -> dict[str, object]:

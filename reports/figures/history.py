@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import GREY, LABEL, base, shorten
+from reports.figures.theme import BLUE, GREEN, GREY, LABEL, ORANGE, PURPLE, Drawing, shorten
 from reports.quantity import plot_text
 
+_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 _SYMBOLS = {"": "circle", "faster": "triangle-down", "slower": "triangle-up"}
 
 
@@ -18,7 +19,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
     changes at each break), started (date and time), relative (time over that of the newest
     result), step (`faster`, `slower` or empty), label (hover text).
     """
-    figure = base(
+    drawing = Drawing(
         360,
         xaxis={"type": "date"},
         yaxis={"title": {"text": "time ÷ newest"}, "type": "log"},
@@ -38,7 +39,8 @@ def history(frame: pd.DataFrame) -> go.Figure:
     for number, (series, rows) in enumerate(frame.groupby("series", sort=False)):
         for place, (_, part) in enumerate(rows.groupby("segment", sort=False)):
             steps = part["step"].tolist()
-            figure.add_scatter(
+            drawing.add(
+                "scatter",
                 x=[moment.isoformat() for moment in part["started"]],
                 y=shorten(part["relative"]),
                 text=[plot_text(label, 2 * LABEL) for label in part["label"]],
@@ -46,14 +48,14 @@ def history(frame: pd.DataFrame) -> go.Figure:
                 name=plot_text(f"{series}", LABEL),
                 legendgroup=f"{number}",
                 showlegend=place == 0,
-                line={"color": figure.layout.template.layout.colorway[number % 5]},
+                line={"color": _COLOURS[number % len(_COLOURS)]},
                 marker={
                     "symbol": [_SYMBOLS[step] for step in steps],
                     "size": [13 if step else 6 for step in steps],
                 },
                 hovertemplate="%{y:.3f}<br>%{text}<extra></extra>",
             )
-    return figure
+    return drawing.finish()
 
 
 def _find_breaks(frame: pd.DataFrame) -> list[str]:

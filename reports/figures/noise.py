@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, rows, shorten
+from reports.figures.theme import BLUE, GREY, ORANGE, Drawing, rows, shorten
 
 NOISY, SUSPECT = 0.02, 0.10
 
@@ -19,37 +19,45 @@ def noise(frame: pd.DataFrame) -> go.Figure:
     The lines mark `noisy` (2 %) and `suspect` (10 %).
     """
     tasks = list(dict.fromkeys(frame["task"]))
-    figure = base(
+    row_layout = rows(tasks)
+    limits = ((NOISY, "noisy", GREY), (SUSPECT, "suspect", ORANGE))
+    row_layout["annotations"] += [
+        {
+            "text": word,
+            "x": math.log10(limit),
+            "xref": "x",
+            "xanchor": "center",
+            "yref": "paper",
+            "y": 1,
+            "font": {"color": colour},
+        }
+        for limit, word, colour in limits
+    ]
+    drawing = Drawing(
         92 + 46 * len(tasks),
-        **rows(tasks),
+        **row_layout,
         showlegend=False,
         xaxis={
             "title": {"text": "IQR ÷ median of a trial's samples"},
             "type": "log",
             "tickformat": "~%",
         },
+        shapes=[
+            {
+                "type": "line",
+                "yref": "paper",
+                "x0": limit,
+                "x1": limit,
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "line": {"color": colour, "width": 1.5, "dash": "dash"},
+            }
+            for limit, _, colour in limits
+        ],
     )
-    for limit, word, colour in ((NOISY, "noisy", GREY), (SUSPECT, "suspect", ORANGE)):
-        figure.add_shape(
-            type="line",
-            yref="paper",
-            x0=limit,
-            x1=limit,
-            y0=0,
-            y1=1,
-            layer="below",
-            line={"color": colour, "width": 1.5, "dash": "dash"},
-        )
-        figure.add_annotation(
-            text=word,
-            x=math.log10(limit),
-            xref="x",
-            xanchor="center",
-            yref="paper",
-            y=1,
-            font={"color": colour},
-        )
-    figure.add_box(
+    drawing.add(
+        "box",
         x=shorten(frame["spread"]),
         y=[tasks.index(task) + 0.12 for task in frame["task"]],
         width=0.36,
@@ -60,4 +68,4 @@ def noise(frame: pd.DataFrame) -> go.Figure:
         marker={"size": 4, "opacity": 0.6},
         hovertemplate="%{x:.2%}<extra></extra>",
     )
-    return figure
+    return drawing.finish()

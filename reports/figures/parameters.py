@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, shorten, thin
+from reports.figures.theme import BLUE, GREY, ORANGE, Drawing, shorten, thin
 from reports.quantity import plot_text
 
 
@@ -16,7 +16,7 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
     slowdown (time / fastest time, >= 1), trial (number), place (in the order of completion).
     """
     rows = _rows(frame)
-    figure = base(
+    drawing = Drawing(
         max(220, 84 + 21 * len(rows)),
         xaxis={"title": {"text": "time ÷ fastest trial"}, "type": "log", "ticksuffix": "x"},
         yaxis={
@@ -33,7 +33,8 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
         # All strips in one order, so that the page holds it once.
         group = frame[frame["parameter"] == name].sort_values("place")
         shown = thin(group, 6000 // len(names))
-        figure.add_box(
+        drawing.add(
+            "box",
             x=shorten(shown["slowdown"]),
             y=[places[name, value] for value in shown["value"]],
             customdata=shown["trial"].tolist(),
@@ -50,8 +51,8 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
             hoveron="points",
             hovertemplate="trial %{customdata}: %{x:.3f}x<extra></extra>",
         )
-    _summaries(figure, frame, places)
-    return figure
+    _summaries(drawing, frame, places)
+    return drawing.finish()
 
 
 def _tick(name: str, value: str | None) -> str:
@@ -70,14 +71,15 @@ def _rows(frame: pd.DataFrame) -> list[tuple[str, str | None]]:
 
 
 def _summaries(
-    figure: go.Figure, frame: pd.DataFrame, places: dict[tuple[str, str | None], int]
+    drawing: Drawing, frame: pd.DataFrame, places: dict[tuple[str, str | None], int]
 ) -> None:
     groups = frame.groupby(["parameter", "value"], sort=False)["slowdown"]
     for name, values, symbol, colour, size in (
         ("median", groups.median(), "line-ns", ORANGE, 12),
         ("best", groups.min(), "diamond", BLUE, 9),
     ):
-        figure.add_scatter(
+        drawing.add(
+            "scatter",
             x=shorten(values),
             y=[places[key] for key in values.index],
             mode="markers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, shorten
+from reports.figures.theme import BLUE, GREY, ORANGE, Drawing, shorten
 from reports.quantity import plot_text
 
 #: Series -> colour and symbol, in the order of the legend.
@@ -22,16 +22,29 @@ def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
     frame: one row per size and series: size, series, ratio (time over the least time at that size),
     held_out, label (hover text). switches: the last size of each segment but the last.
     """
-    figure = base(
+    drawing = Drawing(
         320,
         xaxis={"title": {"text": "size"}, "type": "log"},
         yaxis={"title": {"text": "time ÷ fastest config's"}},
+        shapes=[
+            {
+                "type": "line",
+                "yref": "y domain",
+                "x0": size + 0.5,
+                "x1": size + 0.5,
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": GREY, "width": 1, "dash": "dot"},
+            }
+            for size in switches
+        ],
     )
     for name, (colour, symbol) in _SERIES.items():
         rows = frame[frame["series"] == name].sort_values("size")
         if rows.empty:
             continue
-        figure.add_scatter(
+        drawing.add(
+            "scatter",
             x=rows["size"].tolist(),
             y=shorten(rows["ratio"]),
             text=[plot_text(label, 120) for label in rows["label"]],
@@ -44,6 +57,4 @@ def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
             },
             hovertemplate="%{x}: %{y:.3f}<br>%{text}<extra></extra>",
         )
-    for size in switches:
-        figure.add_vline(x=size + 0.5, line={"color": GREY, "width": 1, "dash": "dot"})
-    return figure
+    return drawing.finish()

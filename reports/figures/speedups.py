@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base, rows, shorten
+from reports.figures.theme import BLUE, GREY, ORANGE, Drawing, rows, shorten
 from reports.quantity import plot_text
 
 _MARKS = {"default": (BLUE, "circle", 0.02), "fastest baseline": (ORANGE, "diamond", 0.22)}
@@ -18,7 +18,7 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
     (`default` or `fastest baseline`), name, ratio, low, high (NaN where unknown).
     """
     tasks = list(dict.fromkeys(frame["task"]))
-    figure = base(
+    drawing = Drawing(
         96 + 50 * len(tasks),
         **rows(tasks),
         xaxis={"title": {"text": "speed-up"}, "type": "log", "ticksuffix": "x"},
@@ -39,7 +39,8 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
         points = frame[frame["opponent"] == opponent]
         if points.empty:
             continue
-        figure.add_scatter(
+        drawing.add(
+            "scatter",
             x=shorten(points["ratio"]),
             y=[tasks.index(task) + shift for task in points["task"]],
             text=[plot_text(name) for name in points["name"]],
@@ -57,4 +58,4 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
             },
             hovertemplate="%{x:.3f}x over %{text}<extra></extra>",
         )
-    return figure
+    return drawing.finish()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from reports.figures.theme import BLUE, GREEN, ORANGE, base, rows
+from reports.figures.theme import BLUE, GREEN, ORANGE, Drawing, rows
 
 _PANELS = (
     ("registers", "registers per thread", BLUE),
@@ -24,25 +25,38 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
     groups = list(dict.fromkeys(frame["group"]))
     panel, gap = 26 + 44 * len(groups), 62
     plots = 3 * panel + 2 * gap
-    figure = make_subplots(rows=3, cols=1, vertical_spacing=gap / plots, figure=base(300))
-    for row, (column, title, colour) in enumerate(_PANELS, start=1):
-        figure.add_box(
-            x=frame[column].tolist(),
-            y=[groups.index(group) + 0.12 for group in frame["group"]],
-            width=0.36,
-            orientation="h",
-            name=title,
-            boxpoints="outliers",
-            line={"color": colour, "width": 1.5},
-            marker={"size": 4, "opacity": 0.6},
-            hovertemplate="%{x:,.4~g}<extra></extra>",
-            row=row,
-            col=1,
+    layout: dict[str, Any] = {"annotations": []}
+    boxes = []
+    for place, (column, title, colour) in enumerate(_PANELS):
+        axis = f"{place + 1}" if place else ""
+        panel_rows = rows(groups, axis)
+        layout["annotations"] += panel_rows.pop("annotations")
+        top = 1 - place * (panel + gap) / plots
+        layout[f"yaxis{axis}"] = panel_rows[f"yaxis{axis}"] | {
+            "anchor": f"x{axis}",
+            "domain": [round(max(top - panel / plots, 0), 6), round(top, 6)],
+        }
+        layout[f"xaxis{axis}"] = {
+            "anchor": f"y{axis}",
+            "title": {"text": title},
+            "rangemode": "tozero",
+        }
+        boxes.append(
+            {
+                "x": frame[column].tolist(),
+                "y": [groups.index(group) + 0.12 for group in frame["group"]],
+                "xaxis": f"x{axis}",
+                "yaxis": f"y{axis}",
+                "width": 0.36,
+                "orientation": "h",
+                "name": title,
+                "boxpoints": "outliers",
+                "line": {"color": colour, "width": 1.5},
+                "marker": {"size": 4, "opacity": 0.6},
+                "hovertemplate": "%{x:,.4~g}<extra></extra>",
+            }
         )
-        figure.update_xaxes(title={"text": title}, rangemode="tozero", row=row, col=1)
-    for axis in ("", "2", "3"):
-        layout = rows(groups, axis)
-        figure.update_layout({f"yaxis{axis}": layout[f"yaxis{axis}"]})
-        for label in layout["annotations"]:
-            figure.add_annotation(label)
-    return figure.update_layout(height=plots + 60, margin={"t": 12, "b": 48}, showlegend=False)
+    drawing = Drawing(plots + 60, **layout, margin={"t": 12, "b": 48}, showlegend=False)
+    for box in boxes:
+        drawing.add("box", **box)
+    return drawing.finish()

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, base
+from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, Drawing
 from reports.quantity import plot_text
 
 _LOOKS = {
@@ -39,7 +39,7 @@ def timeline(frame: pd.DataFrame) -> go.Figure:
     for lane in lanes:
         tops[lane] = rows + 1  # the row above holds the label
         rows = tops[lane] + int(deepest[lane]) + 1
-    figure = base(
+    drawing = Drawing(
         96 + _ROW_PX * rows,
         barmode="overlay",
         xaxis={"title": {"text": "time since the first span (s)"}},
@@ -57,8 +57,8 @@ def timeline(frame: pd.DataFrame) -> go.Figure:
     for category in [*_LOOKS, *sorted(set(frame["category"]) - set(_LOOKS))]:
         spans = frame[frame["category"] == category]
         if not spans.empty:
-            figure.add_bar(**_bars(category, spans, tops))
-    return figure
+            drawing.add("bar", **_bars(category, spans, tops))
+    return drawing.finish()
 
 
 def _bars(category: str, spans: pd.DataFrame, tops: dict[str, int]) -> dict[str, Any]:

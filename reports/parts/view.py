@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from markupsafe import Markup
+from plotly.utils import PlotlyJSONEncoder
 
 from reports.plotly_bundle import version_and_traces
 from search_spaces.errors import TunerError
@@ -126,7 +127,9 @@ def figure_view(
     are left out of it.
     Raises `TunerError` for a trace that the page's part of plotly.js cannot draw.
     """
-    content = json.loads(figure.to_json(engine="json"))
+    # `figure.to_dict()` would copy every number, and look for arrays to encode.
+    plain = {"data": figure._data, "layout": figure._layout}
+    content = json.loads(json.dumps(plain, cls=PlotlyJSONEncoder))
     _, known = version_and_traces()
     if unknown := {trace.get("type", "scatter") for trace in content["data"]} - known:
         raise TunerError(
@@ -173,7 +176,10 @@ def pack(value: object) -> str:
 
 
 def _write_json(value: object) -> str:
-    return json.dumps(_without_nan(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return _write_json(_without_nan(value))
 
 
 def _without_nan(value: object) -> object:
