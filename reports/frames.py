@@ -42,12 +42,12 @@ def parameters_frame(task: TaskData) -> pd.DataFrame:
     names = sorted({name for trial in timed for name in trial.config})
     rows = []
     for name in names:
-        values = [trial.config.get(name) for trial in timed]
-        texts = _groups(values)
+        keys = [_key(trial.config.get(name)) for trial in timed]
+        texts = _groups(keys)
         if len(set(texts.values())) < 2:
             continue
         order = {text: place for place, text in enumerate(dict.fromkeys(texts.values()))}
-        labels = [texts[_key(value)] for value in values]
+        labels = [texts[key] for key in keys]
         rows += [
             (clean(name), clean(labels[place]), slowdowns[place], timed[place].number, place)
             for place in sorted(range(len(timed)), key=lambda place: order[labels[place]])
@@ -122,24 +122,26 @@ def _time(trial: TrialRecord) -> float:
     return math.nan if value is None else value
 
 
-def _number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _key(value: Value) -> tuple[str, Value]:
     """The identity of a value: True differs from 1, but 1 equals 1.0."""
-    return ("number" if _number(value) else type(value).__name__), value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ("number" if number else type(value).__name__), value
 
 
-def _groups(values: list[Value]) -> dict[tuple[str, Value], str]:
-    """The label of each value, in the order of the figure."""
-    ranked = sorted(float(value) for value in values if _number(value) and value is not None)
-    numbers = sorted(set(ranked))
-    others = sorted({_key(value) for value in values if not _number(value)}, key=str)
+def _groups(keys: list[tuple[str, Value]]) -> dict[tuple[str, Value], str]:
+    """The label of each value by its key (see `_key`), in the order of the figure."""
+    known = set(keys)
+    numbers = sorted(
+        float(value) for kind, value in known if kind == "number" and value is not None
+    )
+    others = sorted((key for key in known if key[0] != "number"), key=str)
     shown: dict[tuple[str, Value], str] = {
         ("number", number): f"{number:.12g}" for number in numbers
     }
     if len(numbers) > _MOST_VALUES:
+        ranked = sorted(
+            float(value) for kind, value in keys if kind == "number" and value is not None
+        )
         cuts = sorted({ranked[len(ranked) * step // 8] for step in range(8)})
         edges = [*cuts[1:], math.inf]
         for low, edge in zip(cuts, edges, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from reports.quantity import clean, finite
@@ -26,7 +27,7 @@ def compiled(trial: TrialRecord) -> bool:
     return bool(trial.binary_hash) or trial.registers is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is kept after its first use
 class TaskData:
     """One task of the run."""
 
@@ -54,7 +55,7 @@ class TaskData:
         device = self.info.key.device
         return device.target if self.absent else device.name or device.target
 
-    @property
+    @cached_property
     def absent(self) -> bool:
         """Whether the device is absent, so that variants were only compiled."""
         device = self.info.key.device
@@ -63,7 +64,7 @@ class TaskData:
         built = any(trial.source == Source.BUILT for trial in self.trials)
         return not backend.timed or (not self.timed and (built or limits_only))
 
-    @property
+    @cached_property
     def correct(self) -> tuple[TrialRecord, ...]:
         return tuple(trial for trial in self.trials if trial.status is Status.CORRECT)
 
@@ -71,7 +72,7 @@ class TaskData:
     def failed(self) -> tuple[TrialRecord, ...]:
         return tuple(trial for trial in self.trials if trial.status is not Status.CORRECT)
 
-    @property
+    @cached_property
     def timed(self) -> tuple[TrialRecord, ...]:
         return tuple(trial for trial in self.correct if finite(trial.median_us) is not None)
 

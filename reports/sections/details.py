@@ -180,8 +180,10 @@ def _default_in_search(task: TaskData) -> float | None:
     if selection is None or selection.default is None:
         return None
     key = config_key(selection.default)
-    matching = [trial for trial in task.timed if config_key(trial.config) == key]
-    return finite(matching[0].median_us) if matching else None
+    # Keys are slow to make; equal values may be of different types.
+    alike = (trial for trial in task.timed if trial.config == selection.default)
+    found = next((trial for trial in alike if config_key(trial.config) == key), None)
+    return finite(found.median_us) if found else None
 
 
 def _parameters(task: TaskData, trials: TrialColumns) -> FigureView | None:

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from report_samples import MemorySource, measured_task, run_info, trial_list
+from plotly import graph_objects
+from report_samples import MemorySource, measured_task, run_info, sample, trial_list
 
+import reports
 from reports import figures
+from reports.figures.theme import Drawing
 from reports.frames import convergence_frame, noise_frame, parameters_frame, static_frame
 from reports.run_data import TaskData
 from reports.source import load
@@ -111,3 +114,43 @@ def test_large_searches_are_thinned_but_summarised_whole():
     strips, medians, _ = figures.parameters(frame).data
     assert len(strips.x) <= 6000
     assert list(medians.x) == pytest.approx([1.5, 1.5], abs=1e-3)
+
+
+def test_plotly_accepts_every_figure():
+    moments = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
+    results = pd.DataFrame(
+        {
+            "series": "M=64",
+            "segment": [0, 1],
+            "started": moments,
+            "relative": [1.1, 1.0],
+            "step": ["", "faster"],
+            "label": ["run 1", "run 2"],
+        }
+    )
+    sizes = pd.DataFrame(
+        {"size": [64, 128], "series": "table", "ratio": 1.0, "held_out": False, "label": "c"}
+    )
+    spans = pd.DataFrame(
+        {
+            "lane": ["builder"],
+            "start_s": 0.0,
+            "duration_s": 1.5,
+            "depth": 0,
+            "category": "build",
+            "name": "k",
+        }
+    )
+    drawn = [
+        figures.history(results),
+        figures.ranges(sizes, [96]),
+        figures.timeline(spans),
+        # Figures of a page are validated where they are made for notebooks.
+        *reports.plotly_figures(sample(3, built=1)).values(),
+    ]
+    for figure in drawn:
+        assert graph_objects.Figure(figure.to_dict()).data == figure.data
+    drawing = Drawing(100)
+    drawing.add("scatter", colour="red")
+    with pytest.raises(ValueError, match="Invalid property"):
+        graph_objects.Figure(drawing.finish().to_dict())
