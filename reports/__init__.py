@@ -80,7 +80,7 @@ def plotly_figures(
     task_id: a task of the run; its figures lose the task's anchor from their names, and those of
     other tasks are left out. Raises `TunerError` when there is no such run.
     """
-    from reports.plotly_figures import figures_by_name
+    from reports.figures_by_name import figures_by_name
     from reports.source import load
 
     return figures_by_name(load(store, run_id), task_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -42,19 +43,7 @@ def noise(frame: pd.DataFrame) -> go.Figure:
             "type": "log",
             "tickformat": "~%",
         },
-        shapes=[
-            {
-                "type": "line",
-                "yref": "paper",
-                "x0": limit,
-                "x1": limit,
-                "y0": 0,
-                "y1": 1,
-                "layer": "below",
-                "line": {"color": colour, "width": 1.5, "dash": "dash"},
-            }
-            for limit, _, colour in limits
-        ],
+        shapes=[_draw_limit(limit, colour) for limit, _, colour in limits],
     )
     drawing.add(
         "box",
@@ -69,3 +58,16 @@ def noise(frame: pd.DataFrame) -> go.Figure:
         hovertemplate="%{x:.2%}<extra></extra>",
     )
     return drawing.finish()
+
+
+def _draw_limit(limit: float, colour: str) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "yref": "paper",
+        "x0": limit,
+        "x1": limit,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "line": {"color": colour, "width": 1.5, "dash": "dash"},
+    }

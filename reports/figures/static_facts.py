@@ -26,9 +26,8 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
     panel, gap = 26 + 44 * len(groups), 62
     plots = 3 * panel + 2 * gap
     layout: dict[str, Any] = {"annotations": []}
-    boxes = []
-    for place, (column, title, colour) in enumerate(_PANELS):
-        axis = f"{place + 1}" if place else ""
+    for place, (_, title, _) in enumerate(_PANELS):
+        axis = _name_axis(place)
         panel_rows = rows(groups, axis)
         layout["annotations"] += panel_rows.pop("annotations")
         top = 1 - place * (panel + gap) / plots
@@ -36,27 +35,27 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
             "anchor": f"x{axis}",
             "domain": [round(max(top - panel / plots, 0), 6), round(top, 6)],
         }
-        layout[f"xaxis{axis}"] = {
-            "anchor": f"y{axis}",
-            "title": {"text": title},
-            "rangemode": "tozero",
-        }
-        boxes.append(
-            {
-                "x": frame[column].tolist(),
-                "y": [groups.index(group) + 0.12 for group in frame["group"]],
-                "xaxis": f"x{axis}",
-                "yaxis": f"y{axis}",
-                "width": 0.36,
-                "orientation": "h",
-                "name": title,
-                "boxpoints": "outliers",
-                "line": {"color": colour, "width": 1.5},
-                "marker": {"size": 4, "opacity": 0.6},
-                "hovertemplate": "%{x:,.4~g}<extra></extra>",
-            }
-        )
+        titled = {"anchor": f"y{axis}", "title": {"text": title}, "rangemode": "tozero"}
+        layout[f"xaxis{axis}"] = titled
     drawing = Drawing(plots + 60, **layout, margin={"t": 12, "b": 48}, showlegend=False)
-    for box in boxes:
-        drawing.add("box", **box)
+    for place, (column, title, colour) in enumerate(_PANELS):
+        drawing.add(
+            "box",
+            x=frame[column].tolist(),
+            y=[groups.index(group) + 0.12 for group in frame["group"]],
+            xaxis=f"x{_name_axis(place)}",
+            yaxis=f"y{_name_axis(place)}",
+            width=0.36,
+            orientation="h",
+            name=title,
+            boxpoints="outliers",
+            line={"color": colour, "width": 1.5},
+            marker={"size": 4, "opacity": 0.6},
+            hovertemplate="%{x:,.4~g}<extra></extra>",
+        )
     return drawing.finish()
+
+
+def _name_axis(place: int) -> str:
+    """The suffix of the axes of a panel."""
+    return f"{place + 1}" if place else ""

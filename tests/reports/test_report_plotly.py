@@ -43,3 +43,8 @@ def test_a_trace_that_the_page_cannot_draw_is_refused():
     pie = graph_objects.Figure(graph_objects.Pie(values=[1.0]), {"height": 200})
     with pytest.raises(TunerError, match="no pie traces"):
         figure_view("pie", pie, "A pie.", Table((), ()))
+
+
+def test_figures_are_made_again_in_the_same_process():
+    source = sample(1, built=0)
+    assert reports.plotly_figures(source).keys() == reports.plotly_figures(source).keys()
