@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.log_ratio import EQUAL, LogRatio, Verdict, pick_ratio
+from search_spaces.log_ratio import EQUAL, THRESHOLD, LogRatio, Verdict, pick_ratio
 from search_spaces.records import Config, Status, config_key
 from workers.job_records import Mode
 
@@ -81,12 +81,12 @@ def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | No
 def describe_ratio(ratio: object, name: object = None) -> str | None:
     """`1.08x`, followed by the name of what it is compared with; None without a ratio.
 
-    What is slower by the figure that is shown is said in words: `slower than eager (0.95x)`.
+    What is slower by more than `THRESHOLD` is said in words: `slower than eager (0.95x)`.
     """
     if not isinstance(ratio, float):
         return None
     figure = f"{ratio:.2f}x"
-    if name and float(figure[:-1]) < 1.0:
+    if name and ratio * (1 + THRESHOLD) <= 1.0:
         return f"slower than {name} ({figure})"
     return f"{figure} {name}" if name else figure
 

@@ -152,8 +152,8 @@ def test_hostile_names_are_inert(tuner, url, style):
 
 @pytest.mark.parametrize(
     ("ratio", "said"),
-    [(1.5, "1.50x eager"), (1.0, "1.00x eager"), (0.997, "1.00x eager"),
-     (0.95, "slower than eager (0.95x)")],
+    [(1.5, "1.50x eager"), (1.0, "1.00x eager"), (0.992, "0.99x eager"),
+     (0.989, "slower than eager (0.99x)"), (0.95, "slower than eager (0.95x)")],
 )  # fmt: skip
 def test_what_is_slower_than_a_baseline_is_said_in_words(ratio, said):
     assert describe_ratio(ratio, "eager") == said

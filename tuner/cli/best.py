@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,10 +97,14 @@ def _list_known(
     ]
     chosen = {task.task_id: (task, why) for task, why in _best(found, present)}
 
+    alike = Counter((task.kernel, task.workload, task.device) for task, _ in chosen.values())
+
     def describe_state(info: TaskInfo) -> dict[str, object]:
         task, why = chosen[info.task_id]
         state = "outdated" if why else "current"
-        return {"kernel": present.label_of(task), "state": state, "why": why}
+        several = alike[task.kernel, task.workload, task.device] > 1
+        label = present.label_of(task) if several else task.kernel
+        return {"kernel": label, "state": state, "why": why}
 
     tasks = [store.task(number) for number in chosen]
     rows = list_winners(tasks, parts=parts, more=describe_state)
@@ -194,7 +199,7 @@ class _PresentKernels:
     def label_of(self, task: ConfirmedTask) -> str:
         """The kernel's name, with its place where several present kernels have this name."""
         spec = "" if self.is_only(task.kernel) else self.spec_of(task)
-        place = spec.removeprefix(f"{self.base.resolve()}/")
+        place = spec.replace(f"{self.base.resolve()}/", "")
         return f"{task.kernel} ({place})" if place else task.kernel
 
     def _of(self, name: str) -> Sequence[Kernel]:

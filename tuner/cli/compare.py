@@ -22,7 +22,7 @@ from tuner.cli.command_context import (
     store_of,
 )
 from tuner.cli.completion import complete_runs
-from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
+from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, FormatOption, emit, format_us, note
 from tuner.cli.variant_options import QuietOption, step_progress
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
 _SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
 _FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
-_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
-_STYLES = {"verdict": lambda row: _COLOURS.get(row["verdict"], "")}
+_STYLES = {"verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")}
 _FAIL_ON = re.compile(r"(slower|undecided)(:\d+(\.\d+)?%)?|never")
 #: The verdicts that fail, by the word of `--fail-on`.
 _FAILING: Mapping[str, tuple[Verdict, ...]] = {

@@ -17,6 +17,7 @@ import typer
 from results_db.masking import masked_within
 from results_db.spreadsheet import inert_cell
 from search_spaces.inert_text import inert
+from search_spaces.log_ratio import Verdict
 from tuner.cli.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Format(StrEnum):
     MD = "md"
 
 
+VERDICT_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 #: Formats whose texts are for people.
 READABLE = (Format.TABLE, Format.MD)
 FormatOption = Annotated[

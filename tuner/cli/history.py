@@ -14,7 +14,7 @@ from search_spaces.log_ratio import LogRatio, Verdict, split_ratio
 from search_spaces.near_names import did_you_mean
 from tuner.cli.command_context import ConfigOption, WorkloadsOption, settings_of, store_of
 from tuner.cli.completion import complete_campaigns, complete_kernels
-from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
+from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, FormatOption, emit, format_us, note
 from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ _FIELDS = (
     "environment_changes",
     "note",
 )
-_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
-_STYLES = {"verdict": lambda row: _COLOURS.get(row["verdict"], "")}
+_STYLES = {"verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")}
 #: Runs that detection looks at, also where fewer are shown.
 _LOOKED_AT = 50
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
 from search_spaces.log_ratio import LogRatio, split_ratio
-from tuner.cli.console import READABLE, Format, cell, emit, format_us
+from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, cell, emit, format_us
 from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import config_cell
 
@@ -139,10 +140,12 @@ def format_winner(row: Mapping[str, Any]) -> dict[str, str | None]:
 def choose_style(row: Mapping[str, Any]) -> str:
     """The colour of a verdict: by the fastest baseline, and where there is none by the default."""
     name = "speedup" if row.get("over_baseline") is None else "over_baseline"
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if isinstance(low, float) and low > 1:
-        return "green"
-    return "red" if isinstance(high, float) and high < 1 else ""
+    found = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    ends = [math.log(end) for end in found if isinstance(end, float) and end > 0]
+    if len(ends) < 3:
+        return ""
+    over = LogRatio(*ends)
+    return VERDICT_COLOURS.get((-over).verdict(), "")
 
 
 #: The styles of columns of winners, by column.
