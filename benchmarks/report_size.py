@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import math
+import os
 import platform
 import random
 import subprocess
@@ -142,6 +143,8 @@ def main() -> None:
             "file_mb": path.stat().st_size / 1e6,
             **built,
             **open_page(path),
+            # Of the last five minutes: what else the processors did.
+            "load_average": os.getloadavg()[1],
         }
     shown = {name: round(value, 2) for name, value in found.items()}
     shown |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}

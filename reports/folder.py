@@ -37,6 +37,12 @@ def write_reports(store: ReportSource, folder: Path) -> Path:
     return _write_index(store, folder)
 
 
+def add_report(store: ReportSource, run_id: int, folder: Path) -> Path:
+    """Write the report of one run into the folder, and the index; returns the index's path."""
+    reports.write(store, run_id, folder / name_report(store.run(run_id)))
+    return _write_index(store, folder)
+
+
 def _write_index(store: ReportSource, folder: Path) -> Path:
     """Write the list of all runs by campaign, with links to the reports in the folder."""
     runs = _list_runs(store)

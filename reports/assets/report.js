@@ -213,9 +213,20 @@
     choose();
   };
 
+  // What is folded stands in the page as text: without scripts it is shown, with scripts it becomes
+  // elements when its task is opened. Hundreds of tasks would take seconds otherwise.
+  const unfold = (task) => {
+    const folded = task.querySelector(":scope > noscript");
+    if (folded) {
+      folded.outerHTML = folded.textContent;
+      each(".plot", (plot) => sight.observe(plot), task);
+    }
+    listTrials(task);
+  };
+
   each("details.task", (task) => {
-    task.addEventListener("toggle", () => task.open && listTrials(task));
-    if (task.open) listTrials(task);
+    task.addEventListener("toggle", () => task.open && unfold(task));
+    if (task.open) unfold(task);
   });
 
   // -- tables: sort -----------------------------------------------------------------------------

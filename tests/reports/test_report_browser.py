@@ -271,6 +271,8 @@ def test_the_page_can_be_read_without_scripts(visit):
     assert not page.locator(".plot").first.is_visible()
     page.locator("#figure-speedups summary").click()
     assert page.locator("#figure-speedups table").is_visible()
+    page.locator("details.task > summary").first.click()
+    assert page.locator("details.task[open] .finals table").is_visible()
 
 
 def test_hostile_text_does_nothing(visit):

@@ -7,7 +7,7 @@ import os
 from page_reader import read
 from report_samples import MemorySource, measured_task, run_info, sample
 
-from reports.folder import name_report, write_reports
+from reports.folder import add_report, name_report, write_reports
 from search_spaces.records import Workload
 
 HOSTILE = "../</script><img src=x onerror=alert(1)>"
@@ -56,3 +56,14 @@ def test_hostile_campaigns_stay_in_the_folder_and_are_text(tmp_path):
     assert not page.all("img")
     assert name_report(source.run(2)) == "run-2.html"
     assert _links(tmp_path / "reports") == {name_report(run) for run in source.runs()}
+
+
+def test_a_run_adds_its_report_and_leaves_the_others(tmp_path):
+    source = MemorySource([run_info(1), run_info(2)])
+    write_reports(source, tmp_path)
+    for name in ("nightly-1.html", "nightly-2.html", "index.html"):
+        (tmp_path / name).write_text("old")
+    add_report(source, 2, tmp_path)
+    assert (tmp_path / "nightly-1.html").read_text() == "old"
+    assert (tmp_path / "nightly-2.html").read_text() != "old"
+    assert _links(tmp_path) == {"nightly-1.html", "nightly-2.html"}

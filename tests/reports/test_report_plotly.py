@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from plotly import graph_objects
 from plotly.offline import get_plotlyjs_version
-from report_samples import sample
+from report_samples import MemorySource, measured_task, run_info, sample
 
 import reports
 from reports.parts.view import Table, figure_view
 from reports.plotly_bundle import version_and_traces
 from search_spaces.errors import TunerError
+from search_spaces.records import Workload
 
+#: What a trial may add to a page: its part of the figures and of the table of all trials.
+BYTES_PER_TRIAL = 75
 ROOT = Path(reports.__file__).parents[1]
 
 
@@ -35,6 +38,15 @@ def test_the_bundle_draws_the_figures_of_the_installed_plotly():
 
 def test_a_small_report_is_small():
     assert len(reports.render(sample(3, built=1)).encode()) < 1_600_000
+
+
+def test_a_trial_takes_few_bytes():
+    sizes = []
+    for count in (200, 1200):
+        source = MemorySource([run_info(1)])
+        measured_task(source, 1, "matmul", Workload.of(M=64), count=count)
+        sizes.append(len(reports.render(source).encode()))
+    assert sizes[1] - sizes[0] < 1000 * BYTES_PER_TRIAL
 
 
 def test_a_trace_that_the_page_cannot_draw_is_refused():

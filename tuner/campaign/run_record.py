@@ -205,9 +205,12 @@ def write_products(
         _log.info("wrote %d tables to %s", len(written), folder)
     if options.report:
         import reports
+        from reports.folder import add_report
 
         target = options.base / settings.paths.results / "report.html"
         with span("write the report", "output"):
             outcome = replace(outcome, report=reports.write(store, outcome.run_id, target))
+            if (target.parent / "reports" / "index.html").is_file():
+                add_report(store, outcome.run_id, target.parent / "reports")
         _log.info("wrote the report %s", outcome.report)
     return outcome
