@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
 from search_spaces.constraints import Constraint, Preference
 from search_spaces.errors import SpaceError, TunerError
+from search_spaces.feasible_walk import walk
 from search_spaces.near_names import did_you_mean
-from search_spaces.params import Parameter, Restricted, is_member
+from search_spaces.params import Parameter, Restricted, is_active, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.source_positions import one_line
 
@@ -64,7 +66,7 @@ class BoundSpace:
             if at == len(self.parameters):
                 return 1
             parameter = self.parameters[at]
-            if not _is_active(parameter, partial):
+            if not is_active(parameter, partial):
                 return count(at + 1, partial)
             if parameter.name not in named:
                 return len(self._values[parameter.name]) * count(at + 1, partial)
@@ -85,23 +87,8 @@ class BoundSpace:
         """Every feasible config, lazily, in the order of declaration and values."""
         if self._points is not None:
             return iter(self._points)
-        return (config for config in self._raw() if self._find_failed(config) is None)
-
-    def _raw(self) -> Iterator[Config]:
-        def walk(at: int, partial: dict[str, Value]) -> Iterator[Config]:
-            if at == len(self.parameters):
-                yield dict(partial)
-                return
-            parameter = self.parameters[at]
-            if not _is_active(parameter, partial):
-                yield from walk(at + 1, partial)
-                return
-            for value in self._values[parameter.name]:
-                partial[parameter.name] = value
-                yield from walk(at + 1, partial)
-            del partial[parameter.name]
-
-        return walk(0, {})
+        checks = [partial(self._holds, constraint) for constraint in self._constraints]
+        return walk(self.parameters, self._values, checks)
 
     def require_feasible(self) -> None:
         """Raise `SpaceError` when no config is feasible, with the strictest constraint."""
@@ -109,7 +96,7 @@ class BoundSpace:
             return
         removed = dict.fromkeys((item.name for item in self._constraints), 0)
         seen = 0
-        for config in islice(self._raw(), _DIAGNOSED):
+        for config in islice(walk(self.parameters, self._values), _DIAGNOSED):
             seen += 1
             for constraint in self._constraints:
                 removed[constraint.name] += not self._holds(constraint, config)
@@ -152,7 +139,7 @@ class BoundSpace:
         for parameter in self.parameters:
             values = self._values[parameter.name]
             at = rng.randrange(len(values))
-            if _is_active(parameter, config):
+            if is_active(parameter, config):
                 config[parameter.name] = values[at]
             else:
                 counts = counts and at == 0
@@ -191,7 +178,7 @@ class BoundSpace:
         parameter = self._by_name.get(name)
         if isinstance(more, str) or (more is not None and name not in config):
             return None
-        if parameter is not None and more is None and not _is_active(parameter, config):
+        if parameter is not None and more is None and not is_active(parameter, config):
             if name in config:
                 return f"{name} is given, but only applies when {_condition(parameter)}"
             return None
@@ -264,7 +251,7 @@ class BoundSpace:
         takes its default. Values are kept as they are, feasible or not."""
         config: dict[str, Value] = {}
         for parameter in self.parameters:
-            if _is_active(parameter, config):
+            if is_active(parameter, config):
                 config[parameter.name] = partial.get(parameter.name, parameter.default)
         return config
 
@@ -306,13 +293,6 @@ class BoundSpace:
 def _narrow(parameter: Parameter, allowed: Sequence[Value]) -> Parameter:
     base = parameter.base if isinstance(parameter, Restricted) else parameter
     return Restricted(base, tuple(item for item in base.values() if is_member(item, allowed)))
-
-
-def _is_active(parameter: Parameter, config: Config) -> bool:
-    return all(
-        other in config and is_member(config[other], values)
-        for other, values in (parameter.when or {}).items()
-    )
 
 
 def _condition(parameter: Parameter) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from search_spaces.errors import SpaceError
-from search_spaces.records import Value
+from search_spaces.records import Config, Value
 
 When: TypeAlias = Mapping[str, Sequence[Value]]
 
@@ -356,3 +356,11 @@ class Restricted:
 
     def describe(self) -> dict[str, object]:
         return {**self.base.describe(), "allowed": list(self.allowed)}
+
+
+def is_active(parameter: Parameter, config: Config) -> bool:
+    """Whether a config with these values has the parameter."""
+    return all(
+        other in config and is_member(config[other], values)
+        for other, values in (parameter.when or {}).items()
+    )
