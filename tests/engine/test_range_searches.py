@@ -35,7 +35,7 @@ def best_us(size: int) -> float:
 
 def search(
     time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, only=None,
-    places=None, **world,
+    places=None, run=True, **world,
 ) -> World:  # fmt: skip
     sizes = sizes or Range(16, 4096)
     specs = [
@@ -50,7 +50,8 @@ def search(
         if only is None or size in only
     ]
     found = World(Engine(specs, builders=4), seed=seed, time_us=time_us, **world)
-    found.run()
+    if run:
+        found.run()
     return found
 
 
@@ -159,6 +160,16 @@ def test_the_ends_begin_after_the_middle_with_its_fastest_configs():
 def test_no_more_sizes_are_searched_than_asked_for():
     world = search(searches=4)
     assert len(searched_sizes(world)) <= 4
+
+
+def test_what_is_left_to_do_counts_no_more_sizes_than_are_searched():
+    world = search(searches=4, run=False)
+    tasks, expected = world.engine.tasks, world.engine.list_expected()
+    always = [task for task in tasks if not task.spec.place.between]
+    assert len(tasks) > len(expected) == len(always) + 4
+    world.run()
+    expected = world.engine.list_expected()
+    assert all(task in expected for task in tasks if task.search.trials)
 
 
 def test_sizes_that_are_left_out_are_no_searches():

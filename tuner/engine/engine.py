@@ -92,7 +92,12 @@ class Engine:
 
     def finals_left_s(self, now: float) -> float:
         """Expected seconds of all finals that are not over."""
-        return self._finals_time.left_s(self.tasks, len(self.dispatcher.workers), now)
+        return self._finals_time.left_s(self.list_expected(), len(self.dispatcher.workers), now)
+
+    def list_expected(self) -> list[Task]:
+        """The tasks without sizes of ranges that will probably be left out."""
+        unlikely = self._ranges.list_unlikely()
+        return [task for task in self.tasks if task.spec.task_id not in unlikely]
 
     def validate(self) -> None:
         """Raise `InvariantError` if the state contradicts itself. Made for tests and replays."""

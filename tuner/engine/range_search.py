@@ -152,6 +152,20 @@ class RangeSearches:
                 size = each.workload.size(each.place.dim)
                 by_key[each.key].known[size] = each.outcome
 
+    def list_unlikely(self) -> set[int]:
+        """Numbers of waiting tasks that will probably be left out: more than may be searched."""
+        found: set[int] = set()
+        for group in {id(group): group for group in self._ranges.values()}.values():
+            waiting = [
+                task
+                for task in group.tasks.values()
+                if task.stage is Stage.WAITING and task.spec.place and task.spec.place.between
+            ]
+            if waiting and (place := waiting[0].spec.place):
+                left = max(0, place.searches - group.count_searches())
+                found |= {task.spec.task_id for task in waiting[left:]}
+        return found
+
     def plan(self, task: Task) -> Opening | str | None:
         """How a waiting task begins, why it is left out, or None while it waits for others."""
         place = task.spec.place

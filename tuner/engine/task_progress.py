@@ -98,7 +98,7 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
 def _total(engine: Engine) -> int | None:
     """The planned trials; None while a search without a limit of trials is open."""
     total = 0
-    for task in engine.tasks:
+    for task in engine.list_expected():
         planned = task.spec.budget.trials
         if task.search.asker.stopped or task.stage is Stage.DONE:
             total += len(task.search.trials)
