@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from reports.quantity import clean, finite
+from results_db.promotion_records import PromotionRecord
 from results_db.range_outcomes import RangePart, list_shown
 from results_db.shipped import fastest_baseline
 from results_db.stored_records import (
@@ -118,6 +119,8 @@ class RunData:
     previous_tasks: tuple[TaskInfo, ...] = ()
     #: The time line of a run with a trace, as `tuner.traces.timeline` makes it.
     timeline: Mapping[str, Any] | None = None
+    #: What `tuner promote` decided about its results.
+    promotions: tuple[PromotionRecord, ...] = ()
 
     @property
     def shown(self) -> tuple[TaskData, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from reports.quantity import clean
 from reports.run_data import RunData, TaskData
+from results_db.promotion_records import PromotionRecord
 from results_db.stored_records import CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 
@@ -25,6 +26,8 @@ class ReportSource(Protocol):
     def trials(self, task_id: int) -> Sequence[TrialRecord]: ...
 
     def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]: ...
+
+    def promotions(self, run_id: int) -> Sequence[PromotionRecord]: ...
 
     def timeline(self, run_id: int) -> Mapping[str, Any] | None: ...
 
@@ -54,6 +57,7 @@ def load(
         previous=previous,
         previous_tasks=tuple(task for task in before if not task.left_out),
         timeline=source.timeline(run_id),
+        promotions=tuple(source.promotions(run_id)),
     )
 
 

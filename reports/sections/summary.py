@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from reports.parts.view import Section
 from reports.quantity import NOTHING, count, duration, factor, percent, seconds
 from reports.run_data import RunData, TaskData, compiled
 from reports.sections.environment import list_environment_changes
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from results_db.stored_records import RunStatus, Source, TrialRecord
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
@@ -128,12 +130,32 @@ def _notes(data: RunData) -> list[str]:
         f"{device} is simulated: its times are replayed from a recording, not measured."
         for device in sorted(simulated)
     ]
+    notes += _describe_promotions(data.promotions)
     late = sum(trial.compiled for trial in data.trials)
     if late:
         notes.append(
             f"{count(late, 'launch', 'launches')} compiled on the device worker instead of "
             "on a builder; their device time includes compiling."
         )
+    return notes
+
+
+def _describe_promotions(promotions: Sequence[PromotionRecord]) -> list[str]:
+    """One sentence per folder of published tables."""
+    notes = []
+    for folder in dict.fromkeys(f"{Path(each.path).parent}" for each in promotions):
+        here = [each for each in promotions if f"{Path(each.path).parent}" == folder]
+        outcomes = Counter(each.outcome for each in here)
+        refused = dict.fromkeys(e.reason for e in here if e.outcome == PromotionOutcome.REFUSED)
+        found = [
+            f"{count(outcomes[PromotionOutcome.PROMOTED], 'entry', 'entries')} promoted to {folder}"
+        ]
+        if outcomes[PromotionOutcome.SAME]:
+            found.append(f"{outcomes[PromotionOutcome.SAME]:,} there already")
+        if refused:
+            reasons = "; ".join(refused)
+            found.append(f"{outcomes[PromotionOutcome.REFUSED]:,} refused: {reasons}")
+        notes.append(f"{', '.join(found)}.")
     return notes
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from results_db.errors import StoreError
+from results_db.promotion_records import PromotionRecord
 from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
@@ -45,6 +46,7 @@ class MemorySource:
     trial_lists: dict[int, list[TrialRecord]] = field(default_factory=dict)
     calibration_list: list[CalibrationRecord] = field(default_factory=list)
     timelines: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    promotion_list: list[PromotionRecord] = field(default_factory=list)
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> Sequence[RunInfo]:
         newest = sorted(self.run_list, key=lambda run: -run.run_id)
@@ -64,6 +66,9 @@ class MemorySource:
 
     def timeline(self, run_id: int) -> Mapping[str, Any] | None:
         return self.timelines.get(run_id)
+
+    def promotions(self, run_id: int) -> Sequence[PromotionRecord]:
+        return [record for record in self.promotion_list if record.run_id == run_id]
 
     def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]:
         known = self.calibration_list

@@ -31,6 +31,7 @@ from report_samples import (
 import reports
 from reports.quantity import duration, rate
 from reports.source import load
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from results_db.stored_records import (
     BaselineRecord,
     FinalRecord,
@@ -500,3 +501,14 @@ def test_importing_reports_is_light():
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_promotions_are_stated_with_the_reasons_of_refused_entries():
+    source = sample(1, built=0)
+    for outcome, reason in (("promoted", "faster"), ("refused", "slower <b>")):
+        record = PromotionRecord(
+            2, "tables/a.json", "matmul", "M=1", PromotionOutcome(outcome), reason, {}
+        )
+        source.promotion_list.append(record)
+    notes = read(reports.render(source)).text
+    assert "1 entry promoted to tables, 1 refused: slower <b>." in notes
