@@ -187,9 +187,14 @@
       row.style.height = `${rows * ROW_PX}px`;
       return row;
     };
+    let filled = "";
     const fill = () => {
-      const first = Math.max(0, Math.floor(scroll.scrollTop / ROW_PX) - AROUND);
-      const end = first + Math.ceil(scroll.clientHeight / ROW_PX) + 2 * AROUND;
+      // In steps, so that a row stays the same element while it is read or clicked.
+      const top = Math.floor(scroll.scrollTop / ROW_PX / AROUND) * AROUND;
+      const first = Math.max(0, top - AROUND);
+      const end = top + Math.ceil(scroll.clientHeight / ROW_PX) + 2 * AROUND;
+      if (filled === `${first} ${end}`) return;
+      filled = `${first} ${end}`;
       const rows = places.slice(first, end).map((place) => makeRow(trials, fastest, place));
       body.replaceChildren(
         spacer(first),
@@ -204,6 +209,7 @@
       const total = trials.number.length;
       box.querySelector("[aria-live]").textContent = `${places.length} of ${total} shown`;
       scroll.scrollTop = 0;
+      filled = "";
       fill();
     };
     for (const each of new Set(trials.status)) status.append(new Option(each));
@@ -305,17 +311,20 @@
 
   // -- copy -------------------------------------------------------------------------------------
   const copyText = async (text) => {
+    // At once and without a permission, unlike the clipboard's own interface, whose answer may
+    // never come.
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    if (done) return true;
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      const area = document.createElement("textarea");
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      const done = document.execCommand("copy");
-      area.remove();
-      return done;
+      return false;
     }
   };
 
