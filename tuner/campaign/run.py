@@ -212,8 +212,8 @@ class CampaignRun:
         if not scheduled:
             raise TunerError(
                 f"campaign {self.name!r} has no task it can run here: {notes[0]}",
-                "`tuner workers list` shows the devices here; a target such as cuda:90 (--target, or "
-                "the campaign's targets) compiles and verifies without one",
+                "`tuner workers list` shows the devices here; a target such as cuda:90 (--target, "
+                "or the campaign's targets) compiles and verifies without one",
             )
         info = self._spec.begin(self.store, scheduled)
         self.store = lease.take(self.store, info)
