@@ -1,10 +1,14 @@
-"""Databases to test on (a private PostgreSQL server where one is installed), and clean imports."""
+"""Databases to test on (a private PostgreSQL server where one is installed), a browser, and clean
+imports."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +20,13 @@ from postgres_server import PostgresServer, private_postgres
 
 from search_spaces.absent_device import module_sets
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 # No outcome hangs on a time: a loaded machine is no failure.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -54,6 +62,19 @@ def forgotten_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     module_sets.forget(loaded)
     for name in loaded:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window. CI fails without one."""
+    if not os.path.exists(CHROMIUM) and os.environ.get("CI") != "true":
+        pytest.skip("there is no Chromium here")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

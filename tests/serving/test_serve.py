@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pty
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,8 +21,6 @@ import pytest
 from serving_samples import CONFIG, HOSTILE, fill
 
 from search_spaces.recorded.recorded_kernel import synthesize
-
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
 @contextmanager
@@ -203,18 +200,6 @@ def test_an_address_in_use_is_named(folder):
     error, hint = done.stderr.splitlines()
     assert error.startswith(f"error: serve: cannot listen at 127.0.0.1 port {port} (")
     assert hint.startswith("hint: give another --port")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if not os.path.exists(CHROMIUM) and os.environ.get("CI") != "true":
-        pytest.skip("there is no Chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):

@@ -15,7 +15,6 @@ from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
 from tuner.cli.command_context import (
     ConfigOption,
-    configured_kernels,
     flag,
     pick_run,
     settings_of,
@@ -23,7 +22,7 @@ from tuner.cli.command_context import (
 )
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, FormatOption, emit, format_us, note
-from tuner.cli.variant_options import QuietOption, step_progress
+from tuner.cli.variant_options import QuietOption, remeasure
 
 if TYPE_CHECKING:
     from results_db.stored_records import TaskInfo
@@ -97,7 +96,7 @@ def compare(
     if all(each.verdict is None for each in found):
         note("the two have no task in common")
     if again:
-        found = _remeasure(settings, base, found, quiet=quiet)
+        found = remeasure(settings, base, found, quiet=quiet)
     rows = [make_row(each, style) for each in found]
     columns = _SHOWN if style in READABLE else _FIELDS
     emit(rows, columns, style, details=("why",), shared=("device",), styles=_STYLES)
@@ -129,16 +128,6 @@ def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
     with store_of(settings) as store:
         run = pick_run(store, text, other.campaign if other else None)
         return _Side(f"run {run.run_id}", store.tasks(run.run_id), run.campaign)
-
-
-def _remeasure(
-    settings: Settings, base: Path, found: Sequence[TaskComparison], *, quiet: bool
-) -> list[TaskComparison]:
-    from tuner.bench import remeasure
-
-    kernels = configured_kernels(settings, base)
-    with step_progress(quiet=quiet) as on_progress:
-        return remeasure(settings, base, found, kernels, on_progress)
 
 
 def count_verdicts(found: Sequence[TaskComparison]) -> str:

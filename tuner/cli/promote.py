@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +20,10 @@ from tuner.cli.command_context import (
 )
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
-from tuner.cli.variant_options import QuietOption, config_cell, step_progress
+from tuner.cli.variant_options import QuietOption, config_cell, remeasure
 
 if TYPE_CHECKING:
     from results_db.promotion_records import PromotionRecord
-    from results_db.run_comparison import TaskComparison
 
 #: Columns for readers, and for programs.
 _SHOWN = ("kernel", "workload", "outcome", "reason")
@@ -74,17 +73,12 @@ def promote(
 
     settings, base = settings_of(config)
     kernels = configured_kernels(settings, base)
-
-    def remeasure(found: Sequence[TaskComparison]) -> list[TaskComparison]:
-        from tuner.bench import remeasure as measure
-
-        with step_progress(quiet=quiet) as on_progress:
-            return measure(settings, base, found, kernels, on_progress)
+    measure = partial(remeasure, settings, base, quiet=quiet)
 
     with store_of(settings) as store:
         info = pick_run(store, run)
         named = {name: found[-1] for name, found in kernels.items()}
-        promoter = Promoter(store, info.run_id, to, named, remeasure if again else None)
+        promoter = Promoter(store, info.run_id, to, named, measure if again else None)
         records = promoter.decide()[0] if dry_run else promoter.promote(_note_wait)
     emit(
         [_make_row(record, style) for record in records],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,18 +12,16 @@ from search_spaces.log_ratio import split_ratio
 from tuner.cli.command_context import (
     LARGEST,
     ConfigOption,
-    configured_kernels,
     flag,
     settings_of,
     store_of,
 )
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
-from tuner.cli.variant_options import QuietOption, step_progress
+from tuner.cli.variant_options import QuietOption, remeasure
 
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.regression_records import RegressionRecord
-    from results_db.run_comparison import TaskComparison
 
 _SHOWN = ("regression", "kernel", "workload", "device", "since", "change", "state", "reason")
 _FIELDS = (
@@ -74,20 +72,13 @@ def regressions(
 
     settings, base = settings_of(config)
 
-    def remeasure(asked: Sequence[TaskComparison]) -> list[TaskComparison]:
-        from tuner.bench import remeasure as measure
-
-        with step_progress(quiet=quiet) as on_progress:
-            kernels = configured_kernels(settings, base)
-            return measure(settings, base, asked, kernels, on_progress)
-
     with store_of(settings) as store:
         for number in acknowledge or ():
             if not store.acknowledge_regression(number):
                 raise TunerError(f"no regression {number}", "`tuner regressions` lists them")
         found.raise_candidates(store)
         if again:
-            found.decide_candidates(store, remeasure)
+            found.decide_candidates(store, partial(remeasure, settings, base, quiet=quiet))
         if settings.notify.webhook:
             for line in found.notify(store, settings.notify.webhook):
                 note(line)

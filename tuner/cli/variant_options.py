@@ -13,14 +13,16 @@ import typer
 
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
-from tuner.cli.command_context import flag
+from tuner.cli.command_context import configured_kernels, flag
 from tuner.cli.completion import complete_kernels
 from tuner.cli.console import Format, console, note
 from tuner.cli.progress import LINE_EVERY_S
 
 if TYPE_CHECKING:
+    from results_db.run_comparison import TaskComparison
     from search_spaces.records import Config
     from tuner.bench import ProgressCallback, Variant
+    from tuner.settings.sections import Settings
 
 SettingsOption = Annotated[
     Path | None,
@@ -65,6 +67,17 @@ TargetOption = Annotated[
     ),
 ]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="Show no progress.")]
+
+
+def remeasure(
+    settings: Settings, base: Path, found: Sequence[TaskComparison], *, quiet: bool
+) -> list[TaskComparison]:
+    """The comparisons, with both configs measured in one pass where that is possible here."""
+    from tuner import bench
+
+    kernels = configured_kernels(settings, base)
+    with step_progress(quiet=quiet) as on_progress:
+        return bench.remeasure(settings, base, found, kernels, on_progress)
 
 
 def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:
