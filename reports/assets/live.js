@@ -9,7 +9,9 @@
     const answer = await fetch(location.href, { cache: "no-store" });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("main");
-    if (answer.ok && fresh) document.getElementById("main").replaceChildren(...fresh.childNodes);
+    if (!answer.ok || !fresh) return;
+    document.getElementById("main").replaceChildren(...fresh.childNodes);
+    document.dispatchEvent(new Event("renewed"));
   };
 
   const follow = async () => {

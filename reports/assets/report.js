@@ -121,7 +121,10 @@
     },
     { rootMargin: "300px" },
   );
-  each(".plot", (plot) => sight.observe(plot));
+  const watchPlots = () => each(".plot", (plot) => sight.observe(plot));
+  watchPlots();
+  // Of a page that is served, when its contents were replaced.
+  document.addEventListener("renewed", watchPlots);
 
   window.addEventListener("beforeprint", () => {
     printing = true;

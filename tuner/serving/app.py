@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from http import HTTPStatus
@@ -24,8 +25,9 @@ from tuner.serving.guard import Guard
 from tuner.serving.pages import Pages
 from tuner.settings.sections import Settings
 
-#: Pages that are kept until what they show has changed.
-_KEPT = 16
+#: Pages that are kept until what they show has changed, and for how many seconds at most: trials of
+#: a run that is over may be deleted.
+_KEPT, _KEPT_S = 16, 60.0
 _Endpoint: TypeAlias = Callable[[Request], Response]
 
 
@@ -131,6 +133,7 @@ class _Server:
 
     def _page(self, name: str, mark: str, render: Callable[[], str]) -> Response:
         """The page as it was made, or made by one thread for all that wait for it."""
+        mark = f"{mark} {time.monotonic() // _KEPT_S}"
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:
