@@ -33,7 +33,10 @@ def serving(folder: Path, *arguments: str) -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             server.send_signal(signal.SIGINT)
-            assert server.wait() == 0
+            try:
+                assert server.wait(60) == 0
+            finally:
+                server.kill()
 
 
 def fetch(
@@ -246,12 +249,15 @@ def test_a_run_shows_its_pages_until_they_are_closed(tmp_path):
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdin=terminal, stderr=subprocess.PIPE, text=True
     ) as run:
-        url, whole = (tmp_path / "seen").read_text().split()
-        assert whole == "True"
-        assert run.stderr is not None
-        assert any(f"the pages stay at {url}" in line for line in run.stderr)
-        run.send_signal(signal.SIGINT)
-        assert run.wait() == 0
+        try:
+            url, whole = (tmp_path / "seen").read_text().split()
+            assert whole == "True"
+            assert run.stderr is not None
+            assert any(f"the pages stay at {url}" in line for line in run.stderr)
+            run.send_signal(signal.SIGINT)
+            assert run.wait() == 0
+        finally:
+            run.kill()
     for end in (main, terminal):
         os.close(end)
     with pytest.raises(OSError, match="refused"):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tuner.settings.sections import Settings
 
 _ADDRESS = "127.0.0.1"
+_POLL_S = 0.2
 #: As many waiting connections as the system lets a server have by default.
 _BACKLOG = 128
 
@@ -121,7 +123,9 @@ def show_pages(settings: Settings) -> Iterator[None]:
             if sys.stdin.isatty() and (url := server.stdout.readline().strip()):
                 with suppress(KeyboardInterrupt):
                     note(f"the pages stay at {url} until Ctrl-C")
-                    server.wait()
+                    # A signal just before a wait without an end would be noticed after it.
+                    while server.poll() is None:
+                        time.sleep(_POLL_S)
         finally:
             server.terminate()
 
