@@ -123,7 +123,7 @@ class RunData:
     promotions: tuple[PromotionRecord, ...] = ()
 
     @property
-    def shown(self) -> tuple[TaskData, ...]:
+    def listed_tasks(self) -> tuple[TaskData, ...]:
         """What readers compare: the tasks, of a range those that stand for the parts of it."""
         known, found = {task.info.task_id: task for task in self.tasks}, []
         for shown in list_shown([task.info for task in self.tasks]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
@@ -37,10 +38,11 @@ from results_db.stored_records import (
 )
 from search_spaces.records import Config, Status, Workload, config_key
 
+Item = TypeVar("Item")
 UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
 KERNELS = select(Kernel.name).distinct().order_by(Kernel.name)
-#: Most ids that one statement names.
-_MOST_IDS = 500
+#: Most values that one statement names.
+_AT_ONCE = 500
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))
 
 
@@ -208,20 +210,22 @@ def kernel_tasks(
     used = sorted(set().union(*seen.values()))
     with Session(connection) as session:
         rows = (
-            row for ids in _batches(used) for row in session.execute(_RUN.where(Run.id.in_(ids)))
+            row
+            for ids in split_values(used)
+            for row in session.execute(_RUN.where(Run.id.in_(ids)))
         )
         known = {row[0].id: convert.run_info(*row) for row in rows}
         loaded = (
             convert.task_info(row)
-            for ids in _batches(chosen)
+            for ids in split_values(chosen)
             for row in session.scalars(select(Task).where(Task.id.in_(ids)))
         )
         return [(known[task.run_id], task) for task in loaded if not task.left_out]
 
 
-def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The ids in parts that one statement takes."""
-    return (ids[at : at + _MOST_IDS] for at in range(0, len(ids), _MOST_IDS))
+def split_values(values: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """The values in parts that one statement takes."""
+    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
 
 
 def winners(

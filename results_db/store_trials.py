@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,10 @@ from results_db.models import (
     Trial,
 )
 from results_db.models import Workload as WorkloadRow
-from results_db.query import UNFINISHED
+from results_db.query import UNFINISHED, split_values
 from results_db.stored_records import FoundTrial, Source, Stage, TrialFilter
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
-
-#: Most values in one statement.
-_AT_ONCE = 500
 
 
 class TrialStore(Transactions):
@@ -43,7 +40,7 @@ class TrialStore(Transactions):
             related = _find_related(connection, {row.attempt_id for row in matching})
             copies = [
                 row
-                for part in _parts(sorted(related))
+                for part in split_values(sorted(related))
                 for row in connection.execute(_FOUND.where(Trial.attempt_id.in_(part)))
             ]
             ordered = sorted([*matching, *copies], key=lambda row: int(row.id))
@@ -148,7 +145,7 @@ def _find_related(connection: Connection, attempts: set[str]) -> set[str]:
     known, new = set(attempts), set(attempts)
     while new:
         found: set[str] = set()
-        for part in _parts(sorted(new)):
+        for part in split_values(sorted(new)):
             found |= set(
                 connection.scalars(select(Trial.attempt_id).where(Trial.copied_from.in_(part)))
             )
@@ -163,7 +160,7 @@ def _find_related(connection: Connection, attempts: set[str]) -> set[str]:
 
 def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:
     deleted = 0
-    for part in _parts(attempts):
+    for part in split_values(attempts):
         ids = list(
             connection.scalars(
                 select(Trial.id).where(Trial.task_id == task_id, Trial.attempt_id.in_(part))
@@ -193,11 +190,6 @@ def _reopen(connection: Connection, task_id: int) -> None:
         .where(Task.id == task_id, Task.run_id.in_(unfinished))
         .values(stage=Stage.SEARCH)
     )
-
-
-def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
 
 
 def _record(row: Any) -> FoundTrial:

@@ -36,7 +36,8 @@ from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Value, Workload, canonical_json, config_key
 from search_spaces.registry import compiles_without_torch, load
 
-#: A kernel of a packed database is taken if its defaults gain this factor over so many workloads.
+#: The script takes winners of a kernel from a packed database if the defaults improve by this
+#: factor over at least this number of workloads.
 GAIN, LEAST = 1.01, 8
 #: The shares of its winners that are tried.
 SHARES = (1.0, 0.8, 0.6, 0.4)

@@ -61,7 +61,7 @@ def build(data: RunData) -> Section | None:
 
     A range is shown by the parts of it that one config each serves; programs get every size.
     """
-    rows = [_row(task) for task in data.shown if task.state != "built"]
+    rows = [_row(task) for task in data.listed_tasks if task.state != "built"]
     if not rows:
         return None
     return Section(

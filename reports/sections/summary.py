@@ -46,7 +46,7 @@ def build(data: RunData) -> Section:
             "previous": data.previous,
             "changes": list_task_changes(data) if data.previous else None,
             "facts": _list_facts(data),
-            "map": map_comparisons([(task, outcome(task)) for task in data.shown]),
+            "map": map_comparisons([(task, outcome(task)) for task in data.listed_tasks]),
             "notes": _notes(data),
             "tiles": _tiles(data, [result for _, result in outcomes]) if data.trials else [],
         },

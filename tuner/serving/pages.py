@@ -87,8 +87,7 @@ class Pages:
 
     def is_running(self, run_id: int) -> bool:
         """Whether a driver works on the run."""
-        run = self._store.run(run_id)
-        return run.status == RunStatus.RUNNING and not lease.abandoned(run)
+        return _has_driver(self._store.run(run_id))
 
     # -- pages -------------------------------------------------------------------------------------
     def render_runs(self, mark: str, before: int | None = None) -> str:
@@ -205,9 +204,12 @@ class Pages:
 
 def _describe(run: RunInfo, live: str, mark: str) -> Head:
     """The head of a run's page, which is followed while a driver works on it."""
-    running = run.status == RunStatus.RUNNING and not lease.abandoned(run)
     head = replace(describe_run(run), above=_ABOVE, state=status.headline(run))
-    return replace(head, live=live, mark=mark) if running else head
+    return replace(head, live=live, mark=mark) if _has_driver(run) else head
+
+
+def _has_driver(run: RunInfo) -> bool:
+    return run.status == RunStatus.RUNNING and not lease.abandoned(run)
 
 
 def _list_run(run: RunInfo) -> ListingRow:

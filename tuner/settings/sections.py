@@ -308,7 +308,7 @@ class LoggingConfig(SettingsSection):
 
 
 class NotifyConfig(SettingsSection):
-    """Who is told of confirmed regressions."""
+    """Where the farm sends confirmed regressions."""
 
     webhook: Annotated[str, Field(pattern=r"^https?://")] | None = None
     """The address of a webhook that takes `{"text": ...}`, as Slack's; a secret, which belongs into
