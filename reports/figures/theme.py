@@ -16,6 +16,8 @@ from reports.quantity import plot_text
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#007a5a", "#a8527f", "#7a828c"
 STRONG = "#1f242b"
+#: The ends of a colour scale on which `STRONG` text can be read.
+FULL, PALE = "#7ab6e0", "#edf0f3"
 
 #: Each light colour with its counterpart on a dark background.
 DARK_OF = {
@@ -25,6 +27,8 @@ DARK_OF = {
     PURPLE: "#dd9cc2",
     GREY: "#8d96a1",
     STRONG: "#f1f3f5",
+    FULL: "#20628f",
+    PALE: "#272d36",
 }
 
 #: Plotly options of every figure: no logo, no button that sends data to a cloud service.

@@ -152,7 +152,11 @@ def _refer(content: Mapping[str, Any], trials: TrialColumns) -> dict[str, Any]:
     """The figure with the name of a column instead of each array that equals it."""
     data = []
     for trace in content["data"]:
-        arrays = {key: tuple(value) for key, value in trace.items() if isinstance(value, list)}
+        arrays = {
+            key: tuple(value)
+            for key, value in trace.items()
+            if isinstance(value, list) and list not in map(type, value)
+        }
         names = {
             key: {"column": trials.names[array]}
             for key, array in arrays.items()

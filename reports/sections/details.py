@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
-from reports import figures
-from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.config_view import ConfigView, view_config
 from reports.parts.finals import TaskFinals, view_finals
+from reports.parts.task_figures import ENOUGH, view_convergence, view_errors, view_parameters
 from reports.parts.trial_columns import view_trials
-from reports.parts.view import FigureView, Section, Table, TrialColumns, figure_view, pack
+from reports.parts.view import FigureView, Section, Table, pack
 from reports.quantity import (
     duration,
     factor,
@@ -21,18 +18,15 @@ from reports.quantity import (
     pairs,
     percent,
     plain,
-    seconds,
     size,
     span,
     times,
 )
 from reports.run_data import RunData, TaskData
 from results_db.config_text import describe_changes
-from search_spaces.records import Config, Status, config_key
+from search_spaces.records import Config, Status
 
 _TOP = 10
-#: Fewest timed trials that say what each parameter does.
-_ENOUGH = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,9 @@ class Detail:
     #: (name, text) pairs.
     facts: list[tuple[str, str]]
     convergence: list[FigureView]
-    parameters: FigureView | None
+    #: The effect of each parameter, and the map of two.
+    parameters: list[FigureView]
+    errors: FigureView | None
     #: Whether there are too few trials for `parameters`.
     too_few: bool
     #: Title of `top`.
@@ -72,9 +68,11 @@ def _detail(task: TaskData) -> Detail:
     timed = len(task.timed) > 0 and not task.absent
     trials = view_trials(task)
     finals = view_finals(task, trials)
-    convergence = _convergence(task, trials) if timed else []
-    parameters = _parameters(task, trials) if timed and len(task.timed) >= _ENOUGH else None
-    views = [view for view in (finals and finals.figure, *convergence, parameters) if view]
+    convergence = view_convergence(task, trials) if timed else []
+    parameters = view_parameters(task, trials) if timed and len(task.timed) >= ENOUGH else []
+    errors = view_errors(task, trials) if timed else None
+    figures_ = (finals and finals.figure, *convergence, *parameters, errors)
+    views = [view for view in figures_ if view]
     return Detail(
         task=task,
         result=result,
@@ -84,7 +82,8 @@ def _detail(task: TaskData) -> Detail:
         facts=_facts(task, result),
         convergence=convergence,
         parameters=parameters,
-        too_few=timed and len(task.timed) < _ENOUGH,
+        errors=errors,
+        too_few=timed and len(task.timed) < ENOUGH,
         top_title="Fewest registers" if task.state == "built" else "Fastest trials",
         top=None if finals else _top(task),
         baselines=_baselines(task, result),
@@ -130,84 +129,6 @@ def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     facts.append(("timing method", ", ".join(methods)))
     facts.append(("note", info.note))
     return [(name, text) for name, text in facts if text]
-
-
-def _convergence(task: TaskData, trials: TrialColumns) -> list[FigureView]:
-    frame = convergence_frame(task)
-    default_us = _default_in_search(task)
-    steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
-    last = steps.iloc[-1]
-    caption = (
-        f"The fastest trial takes {micros(last['best_us'])} µs and is number {int(last['trial'])} "
-        f"of {len(frame)}"
-    )
-    if default_us is not None and last["best_us"]:
-        caption += f"; the default config takes {factor(default_us / last['best_us'])} that time"
-    total_s = float(frame["device_s"].iloc[-1])
-    views = [
-        figure_view(
-            f"{task.slug}-convergence",
-            figures.convergence(frame, "trial", default_us),
-            f"{caption}.",
-            _steps_table(steps),
-            trials,
-        )
-    ]
-    if total_s > 0 and len(task.timed) >= _ENOUGH:
-        text = (
-            f"The search found the fastest trial after {seconds(last['device_s'])} of "
-            f"{seconds(total_s)} of device time."
-        )
-        name = f"{task.slug}-device-time"
-        figure = figures.convergence(frame, "device_s", default_us)
-        views.append(figure_view(name, figure, text, _steps_table(steps), trials))
-    return views
-
-
-def _steps_table(steps: pd.DataFrame) -> Table:
-    return Table.of(
-        ("trial", "device time, s", "best so far, µs"),
-        (
-            (int(row["trial"]), plain(row["device_s"]), micros(row["best_us"]))
-            for _, row in steps.iterrows()
-        ),
-    )
-
-
-def _default_in_search(task: TaskData) -> float | None:
-    """The default config's time in the search, which is comparable with the other trials."""
-    selection = task.info.selection
-    if selection is None or selection.default is None:
-        return None
-    key = config_key(selection.default)
-    # Keys are slow to make; equal values may be of different types.
-    alike = (trial for trial in task.timed if trial.config == selection.default)
-    found = next((trial for trial in alike if config_key(trial.config) == key), None)
-    return finite(found.median_us) if found else None
-
-
-def _parameters(task: TaskData, trials: TrialColumns) -> FigureView | None:
-    frame = parameters_frame(task)
-    if frame.empty:
-        return None
-    summary = [
-        (f"{name}", f"{value}", len(group), float(group.min()), float(group.median()))
-        for (name, value), group in frame.groupby(["parameter", "value"], sort=False)["slowdown"]
-    ]
-    spread = {name: 0.0 for name, *_ in summary}
-    for name, _, _, best, _ in summary:
-        spread[name] = max(spread[name], best)
-    largest = max(spread, key=lambda name: spread[name])
-    worst = next(v for n, v, _, best, _ in summary if n == largest and best == spread[n])
-    caption = (
-        f"{largest} has the largest effect: the best trial with {worst} takes "
-        f"{factor(spread[largest])} the fastest time."
-    )
-    table = Table.of(
-        ("parameter", "value", "trials", "best ÷ fastest", "median ÷ fastest"),
-        ((n, v, trials, factor(best), factor(middle)) for n, v, trials, best, middle in summary),
-    )
-    return figure_view(f"{task.slug}-parameters", figures.parameters(frame), caption, table, trials)
 
 
 def _top(task: TaskData) -> Table | None:

@@ -14,10 +14,17 @@ from report_samples import MemorySource, measured_task, run_info, sample, trial_
 import reports
 from reports import figures
 from reports.figures.theme import Drawing
-from reports.frames import convergence_frame, noise_frame, parameters_frame, static_frame
+from reports.frames import (
+    convergence_frame,
+    errors_frame,
+    noise_frame,
+    pair_frame,
+    parameters_frame,
+    static_frame,
+)
 from reports.run_data import TaskData
 from reports.source import load
-from search_spaces.records import Workload
+from search_spaces.records import Status, Workload
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +76,63 @@ def test_parameters_of_mixed_and_of_many_values_are_grouped():
     assert groups["many"][0].startswith("0 to ")
 
 
+def _change(task: TaskData, change) -> TaskData:
+    return TaskData(task.info, tuple(map(change, task.trials)), task.slug, task.label)
+
+
+def test_each_cell_of_the_map_has_its_best_time_or_says_why_not(task):
+    def untime(trial):
+        pair = trial.config["BLOCK_M"], trial.config["num_warps"]
+        status = {(32, 4): Status.CONSTRAINTS, (64, 8): Status.RUNTIME}.get(pair)
+        return replace(trial, status=status, median_us=None) if status else trial
+
+    found = _change(task, untime)
+    kept = tuple(t for t in found.trials if (t.config["BLOCK_M"], t.config["num_warps"]) != (32, 8))
+    found = TaskData(task.info, kept, task.slug, task.label)
+    frame = pair_frame(found, "BLOCK_M", "num_warps")
+    cells = {(row.across, row.down): row for row in frame.itertuples()}
+    assert list(cells)[:3] == [("32", "4"), ("32", "8"), ("64", "4")]
+    assert len(cells) == 8
+    assert cells["32", "4"].mark == "infeasible"
+    assert cells["64", "8"].mark == "failed"
+    assert cells["32", "8"].mark == "not tried"
+    assert sum(cell.trials for cell in cells.values()) == len(kept)
+    fastest = min(trial.median_us for trial in found.timed)
+    for (across, down), cell in cells.items():
+        times = [
+            trial.median_us
+            for trial in found.timed
+            if f"{trial.config['BLOCK_M']}" == across and f"{trial.config['num_warps']}" == down
+        ]
+        assert math.isnan(cell.best) if not times else cell.best == min(times) / fastest
+    drawn = figures.pair_map(frame, "BLOCK_M", "num_warps")
+    assert [trace.name for trace in drawn.data[1:]] == ["failed", "infeasible"]
+    assert [(mark.x[0], mark.y[0]) for mark in drawn.data[1:]] == [(1, 1), (0, 0)]
+    assert list(drawn.data[0].z).count(None) == 3
+
+
+def test_errors_are_coloured_by_the_parameter_that_explains_them(task):
+    exact = {"ieee": 3e-4, "tf32": 1.2e-3}
+    found = _change(task, lambda t: replace(t, error=exact[t.config["precision"]]))
+    name, frame = errors_frame(found, 5)
+    assert name == "precision"
+    assert set(zip(frame["value"], frame["error"], strict=True)) == set(exact.items())
+    assert len(frame) == len(found.timed)
+    drawn = figures.errors(frame, name, 2e-3)
+    assert [trace.name for trace in drawn.data] == ["precision=ieee", "precision=tf32", "tolerance"]
+    assert errors_frame(task, 5)[1].empty  # all alike
+    assert errors_frame(_change(task, lambda t: replace(t, error=None)), 5)[1].empty
+
+
 def test_figures_do_not_change_their_frames_and_repeat_exactly(task):
     frames = {
         figures.convergence: convergence_frame(task),
         figures.parameters: parameters_frame(task),
         figures.noise: noise_frame([task]),
         figures.static_facts: static_frame([task]),
+        lambda frame: figures.pair_map(frame, "BLOCK_M", "BLOCK_N"): pair_frame(
+            task, "BLOCK_M", "BLOCK_N"
+        ),
     }
     for draw, frame in frames.items():
         before = frame.copy(deep=True)
@@ -141,7 +199,11 @@ def test_plotly_accepts_every_figure():
             "name": "k",
         }
     )
+    inexact = pd.DataFrame(
+        {"value": ["tf32", "ieee"], "median_us": [1.0, 2.0], "error": [1e-3, 1e-6], "trial": [1, 2]}
+    )
     drawn = [
+        figures.errors(inexact, "precision", 0.002),
         figures.history(results),
         figures.ranges(sizes, [96]),
         figures.timeline(spans),

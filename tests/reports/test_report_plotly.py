@@ -32,7 +32,7 @@ def test_the_bundle_draws_the_figures_of_the_installed_plotly():
     drawn = {
         trace.type for figure in reports.plotly_figures(source).values() for trace in figure.data
     }
-    assert drawn == {"bar", "box", "scatter"}
+    assert drawn == {"bar", "box", "heatmap", "scatter"}
     assert drawn <= traces
 
 
