@@ -90,6 +90,8 @@ class BuildJob:
     device: Device
     #: The longest the build may take.
     timeout_s: float = 60.0
+    #: Whether the artifact has the compiler's assembly texts (`.ptx`, `.amdgcn`), too.
+    assembly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,12 @@ import pytest
 from cli_samples import BEST, HOSTILE, fill
 
 from results_db import BaselineRecord, Store, TrialRecord
+from results_db.stored_records import TaskKey
+from search_spaces import registry
+from search_spaces.declaration import guarded_calls
 from search_spaces.log_ratio import LogRatio
-from search_spaces.records import Status
+from search_spaces.records import Status, Toolchain, Workload
+from workers.device import offline
 
 TRACEBACK = f"Traceback (most recent call last):\n  line 3 \x1b[31m\n{HOSTILE} \ud800"
 
@@ -108,3 +112,41 @@ def test_nothing_is_written(tuner, url, task, folder):
     for reference in ("1", "1/1", "1/1/0"):
         assert tuner("show", reference).code == 0
     assert path.read_bytes() == before
+
+
+@pytest.fixture
+def compiled(url) -> str:
+    """A trial of a built-in kernel for a GPU that is not here."""
+    kernel, workload = registry.load("softmax"), Workload.of(rows=64, cols=1024, dtype="float16")
+    device = offline("cuda:90")
+    config = next(iter(guarded_calls.bind(kernel, workload, device).enumerate()))
+    key = TaskKey("softmax", kernel.launch_hash(), "c", "s", workload, device, Toolchain(), "p")
+    with Store.open(url, create=True) as store:
+        run = store.begin_run("nightly", "spec", 8, {}, {})
+        task = store.ensure_task(run.run_id, key, flops=1.0, bytes=1.0, tolerance=None)
+        store.record_trial(
+            task.task_id, TrialRecord("a", 0, config, Status.CORRECT, binary_hash="b")
+        )
+        changed = replace(key, launch_hash="earlier", check_hash="d")
+        task = store.ensure_task(run.run_id, changed, flops=1.0, bytes=1.0, tolerance=None)
+        store.record_trial(task.task_id, TrialRecord("b", 0, config, Status.CORRECT))
+    return f"{run.run_id}/1/0"
+
+
+def test_the_assembly_of_a_trial_is_built_again_without_its_device(tuner, compiled):
+    found = tuner("show", compiled, "--asm")
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert lines[0].startswith("// ")
+    assert lines[0].endswith(".ptx")
+    assert any(line.startswith(".target sm_90") for line in lines)
+    assert "code for sm_90" in found.out
+    assert "EXIT" in found.out
+    assert "another toolchain has built it" in found.err  # its hash is made up
+
+
+def test_assembly_is_refused_where_it_would_be_of_something_else(tuner, compiled):
+    changed = tuner("show", compiled.replace("/1/", "/2/"), "--asm")
+    assert changed.code == 2
+    assert "the code of softmax has changed since run 1" in changed.err
+    assert tuner("show", "1/1", "--asm").code == 2

@@ -6,6 +6,7 @@ where the config `best` is named, and never write to it.
 
 from __future__ import annotations
 
+from tuner.bench.assembly import build_assembly
 from tuner.bench.local_session import LocalSession, ProgressCallback
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.remeasurement import remeasure
@@ -30,6 +31,7 @@ __all__ = [
     "BenchTarget",
     "Variant",
     "bench",
+    "build_assembly",
     "bench_target",
     "bench_variants",
     "chosen_baselines",

@@ -10,18 +10,29 @@ import typer
 
 from results_db.config_text import format_triton_config
 from search_spaces.errors import TunerError
+from search_spaces.inert_text import inert
 from search_spaces.log_ratio import pick_ratio, split_ratio
 from search_spaces.records import config_key
-from tuner.cli.command_context import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    configured_kernels,
+    flag,
+    pick_run,
+    settings_of,
+    store_of,
+)
 from tuner.cli.completion import complete_runs
-from tuner.cli.console import READABLE, Format, FormatOption, emit_record
+from tuner.cli.console import READABLE, Format, FormatOption, emit_record, note
 from tuner.cli.status import FIELDS, SHOWN, list_tasks
 from tuner.cli.winners import describe_winner, winner_row
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from results_db import Store
-    from results_db.stored_records import RunInfo, TaskInfo
+    from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
     from search_spaces.records import Config
+    from tuner.settings.sections import Settings
 
 _REFERENCE = re.compile(r"([^/]+)(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
 _RUN = ("tag", "campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
@@ -41,6 +52,10 @@ def show(
             autocompletion=complete_runs,
         ),
     ],
+    asm: Annotated[
+        bool,
+        flag("--asm", help="Build the trial's config again and print its PTX and SASS instead."),
+    ] = False,
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
@@ -56,9 +71,14 @@ def show(
             "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
         )
     task_id, number = (None if part is None else int(part) for part in parts.groups()[1:])
-    settings, _ = settings_of(config)
+    if asm and number is None:
+        raise TunerError("--asm needs a trial", "write its reference, as in 3/41/17")
+    settings, base = settings_of(config)
     with store_of(settings) as store:
         info = pick_run(store, parts[1])
+        if asm and task_id is not None and number is not None:
+            _print_assembly(settings, base, store, _find_task(store, info, task_id), number)
+            return
         if task_id is None:
             facts = _describe_run(store, info, style)
         elif number is None:
@@ -113,13 +133,33 @@ def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, obj
     }
 
 
-def _describe_trial(store: Store, task: TaskInfo, number: int, style: Format) -> dict[str, object]:
+def _find_trial(store: Store, task: TaskInfo, number: int) -> TrialRecord:
     trial = next(iter(store.trials(task.task_id, number)), None)
     if trial is None:
         raise TunerError(
             f"task {task.run_id}/{task.task_id} has no trial {number}",
             "trials are numbered from 0 in the order in which they were proposed",
         )
+    return trial
+
+
+def _print_assembly(
+    settings: Settings, base: Path, store: Store, task: TaskInfo, number: int
+) -> None:
+    from tuner.bench import build_assembly
+
+    trial = _find_trial(store, task, number)
+    kernels = configured_kernels(settings, base)
+    code, texts = build_assembly(settings, base, task, trial.config, kernels)
+    for name, text in texts.items():
+        print(inert(f"// {name}"))
+        print("\n".join(inert(line.expandtabs(4)) for line in text.splitlines()))
+    if trial.binary_hash and trial.binary_hash != code:
+        note("this is not the machine code of the trial: another toolchain has built it")
+
+
+def _describe_trial(store: Store, task: TaskInfo, number: int, style: Format) -> dict[str, object]:
+    trial = _find_trial(store, task, number)
     key = config_key(trial.config)
     ratio = split_ratio(pick_ratio(trial.log_ratio))
     left_out = (*_CHANGED, *_SAMPLES) if style in READABLE else _CHANGED

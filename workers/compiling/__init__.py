@@ -9,7 +9,8 @@ compilers' cache files, `binary` reads a binary's facts, `limits` applies the de
 """
 
 from workers.compiling.absent_target import use_target
-from workers.compiling.cache import install, use_cache
+from workers.compiling.binary import disassemble
+from workers.compiling.cache import install, read_files, use_cache
 from workers.compiling.counting import Compilations, count_compilations
 from workers.compiling.inductor import cpu_conditions
 from workers.compiling.job import build, build_kernel
@@ -20,7 +21,9 @@ __all__ = [
     "build_kernel",
     "count_compilations",
     "cpu_conditions",
+    "disassemble",
     "install",
+    "read_files",
     "use_cache",
     "use_target",
 ]

@@ -95,29 +95,39 @@ def _content(binary: bytes, section: Section) -> bytes:
     return binary[section["sh_offset"] : section["sh_offset"] + section["sh_size"]]
 
 
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin from `cuobjdump`; empty where that is missing."""
+    return _run_cuobjdump("--dump-sass", cubin)
+
+
 def _by_cuobjdump(cubin: bytes) -> Resources | None:
-    tool = _cuobjdump()
-    if tool is None:
-        return None
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        try:
-            done = subprocess.run(
-                [tool, "--dump-resource-usage", file.name],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-    usage = [tuple(map(int, groups)) for groups in _RESOURCES.findall(done.stdout)]
+    text = _run_cuobjdump("--dump-resource-usage", cubin)
+    usage = [tuple(map(int, groups)) for groups in _RESOURCES.findall(text)]
     if not usage:
         return None
     return Resources(
         max(registers for registers, _, _ in usage), max(stack + local for _, stack, local in usage)
     )
+
+
+def _run_cuobjdump(option: str, cubin: bytes) -> str:
+    """What the tool prints; nothing where it is missing or fails."""
+    tool = _cuobjdump()
+    if tool is None:
+        return ""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        try:
+            return subprocess.run(
+                [tool, option, file.name],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            return ""
 
 
 def _cuobjdump() -> str | None:

@@ -88,6 +88,15 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
         isa.without_header_precompilation()
 
 
+def read_files(artifact: Artifact, suffix: str) -> dict[str, bytes]:
+    """The contents of an artifact's files whose names end so, by their names without folders."""
+    return {
+        PurePosixPath(name).name: _unpack(name, data)
+        for name, data in sorted(artifact.files.items())
+        if name.endswith(suffix)
+    }
+
+
 def _inside(root: Path, names: Iterable[str]) -> dict[str, Path]:
     """The paths of `names` below `root`, a resolved path. Raises `TunerError` for a path outside
     it, by its name or through a symbolic link."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _BINARIES = (".cubin", ".hsaco")
 _KEEP = frozenset({".json", *_BINARIES})
+_TEXTS = frozenset({".ptx", ".amdgcn"})
 
 
 def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -65,7 +66,7 @@ def _import_torch() -> bool:
 
 
 def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    device = job.device
+    device, keep = job.device, _KEEP | _TEXTS if job.assembly else _KEEP
     files: dict[str, bytes] = {}
     keys: list[LaunchKey] = []
     facts = StaticFacts()
@@ -89,7 +90,7 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
                 exceeded = exceeded or refusal(own, device)
                 facts = _worst(facts, own)
                 identity.update(_identity(launch, compiled, tensors).encode())
-                files.update(pack_group(compiled.metadata_group, _KEEP))
+                files.update(pack_group(compiled.metadata_group, keep))
     if not files:
         raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
     if exceeded is not None:
