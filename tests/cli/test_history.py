@@ -40,7 +40,7 @@ def test_a_run_is_compared_by_the_default_config_of_its_own_pass(tuner, url):
     assert (second["verdict"], second["anchor"]) == ("slower", "default")
     assert second["normalised_us"] > first["normalised_us"]
     assert second["config_changes"] == "num_warps — → 8"
-    assert "66 us" in tuner("history", "softmax").out
+    assert "66.00 us" in tuner("history", "softmax").out
 
 
 def test_a_change_within_the_noise_between_runs_is_undecided(tuner, url):

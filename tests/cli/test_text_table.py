@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pty
 import re
@@ -11,17 +12,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench_samples import scale_kernel
 from cli_samples import fill
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from results_db import BaselineRecord
+from results_db import BaselineRecord, Store
 from search_spaces.log_ratio import LogRatio
-from search_spaces.records import Status
+from search_spaces.recorded.recorded_kernel import synthesize
+from search_spaces.records import Device, Status, Toolchain
 from tuner.cli.console import cell
 from tuner.cli.text_table import TextTable
+from workers.job_records import Calibration
 
 GOLDEN = Path(__file__).parent / "terminal"
 SCREEN = Console(file=io.StringIO(), width=80)
@@ -72,41 +76,107 @@ def results(url):
     fill(url, kernel="rms_norm", gain=0.002, half_width=0.03)
 
 
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory):
+    """A folder in which a campaign of two recordings ran twice, the first time with few trials."""
+    folder = tmp_path_factory.mktemp("farm")
+    scale_kernel(folder)
+    for seed, name in enumerate(("one", "two"), 1):
+        recorded = synthesize(30, seed=seed, failures=0.2)
+        recorded.save(folder / f"{name}.json.gz", columns=True)
+    (folder / "config.yaml").write_text(CAMPAIGN)
+    with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
+        calibration = Calibration(0.032, {"events": 2.5}, 40.0, 4.24e6, {"bfloat16": 7.6e8})
+        store.record_calibration(H200, Toolchain(), "node7", calibration)
+    for options in (["--strategy", "random", "--trials", "3"], ["--fresh"]):
+        command = [sys.executable, "-m", "tuner", "run", "c", "--no-report", "--quiet", *options]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+CAMPAIGN = """version: 1
+pool: {kind: local, builders: 1}
+measure: {final_pairs: 8, warm_ms: 1}
+campaigns:
+  c:
+    targets: [simulated]
+    strategy: {name: exhaustive}
+    tasks: [{kernel: "recorded:one.json.gz"}, {kernel: "recorded:two.json.gz"}]
+"""
+#: A machine whose devices have names that are not those of the machine that runs the tests.
+H200 = Device("cuda", "NVIDIA H200", "cuda:90", sm_count=132, memory_bytes=150 * 10**9,
+              shared_bytes=232448, power_limit_w=700.0, uuid="GPU-1")  # fmt: skip
+EPYC = Device("cpu", "AMD EPYC 9654 96-Core Processor", "cpu:x86-64-avx512", sm_count=96,
+              memory_bytes=2**38)  # fmt: skip
+#: Commands whose listings are written down, by the name of their files.
+LISTINGS = {
+    "best": ["best"],
+    "run": ["run", "c", "--fresh", "--no-report"],
+    "plan": ["run", "c", "--fresh", "--dry-run"],
+    "status": ["status", "2"],
+    "bench": ["bench", "recorded:two.json.gz", "--quiet"],
+    "compare": ["compare", "1", "2"],
+    "spaces": ["spaces", "show", "scale.py:Scale"],
+    "parameters": ["spaces", "show", "recorded:two.json.gz", "--workload", "N=4096"],
+    "workers": ["workers", "list"],
+}
+
+
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "plain"])
-@pytest.mark.parametrize("columns", [44, 80, 120])
-def test_the_winners_are_as_written_down(tuner, results, columns, colour):
+@pytest.mark.parametrize(
+    ("listing", "columns"), [("best", 44), *itertools.product(LISTINGS, (80, 120))]
+)
+def test_a_listing_is_as_written_down(tuner, results, farm, folder, listing, columns, colour):
     """To write them again after a change that is wanted, delete the files and run the test."""
-    text = show(["best"], columns, colour)
-    path = GOLDEN / f"best_{columns}_{'colour' if colour else 'plain'}.txt"
+    text = show(LISTINGS[listing], columns, colour, folder if listing == "best" else farm)
+    # Times of this machine and names of its folders are none of the listing.
+    text = re.sub(r"started .{16}Z, took \d+ s", "started TIME, took TIME", text)
+    text = re.sub(r"(?m)^table: .*/(\w+)@.*", r"table: FOLDER/\1@DEVICE.json", text)
+    path = GOLDEN / f"{listing}_{columns}_{'colour' if colour else 'plain'}.txt"
     if not path.exists():
         path.write_text(text)
         pytest.fail(f"{path} was written; read it")
     assert text == path.read_text()
     assert max(map(len, strip_styles(text).splitlines())) <= columns
-    assert colour == bool(re.search(r"\x1b\[3\dm", text))
+    judged = listing in ("best", "run", "status", "bench", "compare")
+    assert (colour and judged) == bool(re.search(r"\x1b\[3\dm", text))
 
 
 @pytest.mark.parametrize(
-    "command", [["status"], ["compare", "1", "3"], ["history", "softmax"], ["workers", "list"]]
+    "arguments",
+    [["history", "synthetic"], *(LISTINGS[name] for name in LISTINGS if name != "run")],
+    ids=lambda words: words[0],
 )
-@pytest.mark.parametrize("columns", [44, 80, 120])
-def test_other_listings_fit_the_screen(tuner, results, command, columns):
-    text = strip_styles(show(command, columns, colour=False))
-    listing = [line for line in text.splitlines() if not line.startswith("run 3 of")]
-    assert max(map(len, listing)) <= columns, text
+def test_every_listing_fits_a_narrow_screen(tuner, farm, arguments):
+    lines = strip_styles(show(arguments, 44, False, farm)).splitlines()
+    assert max(len(line) for line in lines if not line.startswith("run ")) <= 44, lines
 
 
 def strip_styles(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def show(arguments: list[str], columns: int, colour: bool) -> str:
+#: The command line on a machine with these devices.
+MACHINE = f"""
+import socket, sys
+from search_spaces.records import Device
+from workers import device
+socket.gethostname = lambda: "node7"
+devices = [{H200!r}, {EPYC!r}]
+device.find_devices = lambda kind: [each for each in devices if each.kind == kind]
+from tuner.cli import invoke
+sys.exit(invoke(sys.argv[1:]))
+"""
+
+
+def show(arguments: list[str], columns: int, colour: bool, folder: Path) -> str:
     """The output of a command whose stdout is a terminal of that width."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": f"{columns}", "TERM": "xterm"}
     environment.pop("NO_COLOR", None)
     child = subprocess.Popen(
-        [sys.executable, "-m", "tuner", *arguments],
+        [sys.executable, "-c", MACHINE, *arguments],
+        cwd=folder,
         stdout=theirs,
         stderr=subprocess.DEVNULL,
         env=environment if colour else {**environment, "NO_COLOR": "1"},

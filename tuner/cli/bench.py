@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from results_db.shipped import describe_ratio
 from search_spaces.errors import TunerError
 from search_spaces.log_ratio import split_ratio
 from search_spaces.records import Status, canonical_json
 from tuner.cli.command_context import settings_of
-from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.console import VERDICT_STYLES, Format, FormatOption, emit, format_estimate, note
 from tuner.cli.text_table import filled_columns
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
@@ -33,14 +34,15 @@ from tuner.cli.variant_options import (
 if TYPE_CHECKING:
     from tuner.bench import BenchRow, Pass
 
+#: What stands below a row on a terminal.
+_DETAILS = ("copy_share", "error", "deterministic", "config", "note")
+#: In the table, a ratio has its interval, and what is known of no row is left out.
 _COLUMNS = (
     "variant",
     "median_us",
     "ratio",
-    "low",
-    "high",
     "verdict",
-    "speedup",
+    "vs_default",
     "gb_per_s",
     "tflop_per_s",
     "copy_share",
@@ -57,7 +59,13 @@ _EVERYTHING = (
     *_COLUMNS[:1],
     "kind",
     "status",
-    *_COLUMNS[1:],
+    "median_us",
+    "ratio",
+    "low",
+    "high",
+    "verdict",
+    "speedup",
+    *_COLUMNS[_COLUMNS.index("gb_per_s") :],
     "registers",
     "method",
     "cache",
@@ -163,9 +171,12 @@ def _check_writable(path: Path | None) -> None:
 
 def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
     rows = [_row(item, row, style) for item in passes for row in item.rows]
-    several = ("workload",) if len(passes) > 1 else ()
-    columns = (*several, *filled_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
-    emit(rows, columns, style, details=("config", "note"))
+    columns: Sequence[str] = _EVERYTHING
+    if style is Format.TABLE:
+        rows = [_format_row(row) for row in rows]
+        several = ("workload",) if len(passes) > 1 else ()
+        columns = (*several, *filled_columns(_COLUMNS, rows))
+    emit(rows, columns, style, details=_DETAILS, styles=VERDICT_STYLES)
 
 
 def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
@@ -186,6 +197,13 @@ def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
         "timing_s": item.timing_s,
         "clocks": dict(item.clocks) if style is Format.JSON else canonical_json(dict(item.clocks)),
     }
+
+
+def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
+    # The first row is what the others are compared with.
+    ends = (row["low"], row["high"]) if row["verdict"] else ()
+    ratio = format_estimate(".3f", row["ratio"], *ends)
+    return {**row, "ratio": ratio, "vs_default": describe_ratio(row["speedup"])}
 
 
 def _join_message(row: BenchRow) -> str:

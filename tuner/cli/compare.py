@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
 from search_spaces.log_ratio import Verdict, split_ratio
+from tuner.cli.column_units import format_us
 from tuner.cli.command_context import (
     ConfigOption,
     flag,
@@ -21,7 +22,15 @@ from tuner.cli.command_context import (
     store_of,
 )
 from tuner.cli.completion import complete_runs
-from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, FormatOption, emit, format_us, note
+from tuner.cli.console import (
+    READABLE,
+    VERDICT_STYLES,
+    Format,
+    FormatOption,
+    emit,
+    format_estimate,
+    note,
+)
 from tuner.cli.variant_options import QuietOption, remeasure
 
 if TYPE_CHECKING:
@@ -32,7 +41,6 @@ _WHAT = ("kernel", "workload", "device")
 #: Columns for readers, and for programs: one number or text each.
 _SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
 _FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
-_STYLES = {"verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")}
 _FAIL_ON = re.compile(r"(slower|undecided)(:\d+(\.\d+)?%)?|never")
 #: The verdicts that fail, by the word of `--fail-on`.
 _FAILING: Mapping[str, tuple[Verdict, ...]] = {
@@ -99,7 +107,7 @@ def compare(
         found = remeasure(settings, base, found, quiet=quiet)
     rows = [make_row(each, style) for each in found]
     columns = _SHOWN if style in READABLE else _FIELDS
-    emit(rows, columns, style, details=("why",), shared=("device",), styles=_STYLES)
+    emit(rows, columns, style, details=("why",), shared=("device",), styles=VERDICT_STYLES)
     note(f"{second.name} against {first.name}: {count_verdicts(found)}")
     if not again:
         note(
@@ -164,16 +172,14 @@ def make_row(each: TaskComparison, style: Format) -> dict[str, object]:
         "verdict": each.verdict,
         "why": each.why,
     }
-    return _format_row(each, row) if style in READABLE else row
+    return _format_row(row) if style in READABLE else row
 
 
-def _format_row(each: TaskComparison, row: dict[str, object]) -> dict[str, object]:
-    change, ratio = row["change"], each.log_ratio
-    ends = ratio.interval if ratio else None
+def _format_row(row: dict[str, Any]) -> dict[str, object]:
     return {
         **row,
         "a": format_us(row["a_us"]),
         "b": format_us(row["b_us"]),
-        "change": f"{change:+.1%}" if isinstance(change, float) else None,
-        "ratio": f"{ratio.ratio:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]" if ratio and ends else None,
+        "change": format_estimate("+.1%", row["change"]),
+        "ratio": format_estimate(".3f", row["ratio"], row["low"], row["high"]),
     }

@@ -18,6 +18,7 @@ from results_db.masking import masked_within
 from results_db.spreadsheet import inert_cell
 from search_spaces.inert_text import inert
 from search_spaces.log_ratio import Verdict
+from tuner.cli.column_units import make_heading, with_units
 from tuner.cli.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Format(StrEnum):
 
 
 VERDICT_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
+#: The style of the column `verdict`.
+VERDICT_STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")
+}
 #: Formats whose texts are for people.
 READABLE = (Format.TABLE, Format.MD)
 FormatOption = Annotated[
@@ -77,8 +82,11 @@ def emit(
 
     On a terminal, `details` stand below their row, and columns of `shared` above all rows
     where all have one value; elsewhere they are columns, one line per row. styles: the style of a
-    column's cell by its row, such as `green`.
+    column's cell by its row, such as `green`. For readers, numbers of columns that end with a unit
+    are in the unit that fits.
     """
+    if style in READABLE:
+        rows = [with_units(row) for row in rows]
     if style is Format.JSON:
         picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
         print(json.dumps(picked, indent=2))
@@ -115,7 +123,7 @@ def emit_record(record: Mapping[str, object], style: Format) -> None:
         return
     below = [name for name, value in filled.items() if isinstance(value, list) or _is_long(value)]
     screen = console()
-    facts = TextTable([filled], [name for name in filled if name not in below], cell)
+    facts = TextTable([with_units(filled)], [name for name in filled if name not in below], cell)
     for line in facts.stack_lines(screen, screen.width):
         screen.print(line, soft_wrap=True)
     for name in below:
@@ -152,9 +160,14 @@ def cell(value: object) -> str:
     return inert(value)
 
 
-def format_us(time_us: object) -> str | None:
-    """A time in microseconds as a table shows it; None without one."""
-    return None if time_us is None else f"{cell(time_us)} us"
+def format_estimate(
+    spec: str, value: float | None, low: float | None = None, high: float | None = None
+) -> str | None:
+    """A number with its interval where that is known: `1.052 [1.018, 1.088]` by `.3f`."""
+    if value is None:
+        return None
+    ends = "" if low is None or high is None else f" [{low:{spec}}, {high:{spec}}]"
+    return f"{value:{spec}}{ends}"
 
 
 def _plain(value: object) -> object:
@@ -186,5 +199,5 @@ def _markdown(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> s
     def quote(value: object) -> str:
         return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", cell(value))
 
-    head = [line([name.replace("_", " ") for name in columns]), line(["---"] * len(columns))]
+    head = [line([make_heading(name) for name in columns]), line(["---"] * len(columns))]
     return "\n".join([*head, *(line([quote(row.get(name)) for name in columns]) for row in rows)])

@@ -12,9 +12,18 @@ from results_db.errors import FIRST_RUN
 from results_db.run_comparison import SAME_RECORD
 from search_spaces.log_ratio import LogRatio, Verdict, split_ratio
 from search_spaces.near_names import did_you_mean
+from tuner.cli.column_units import format_us
 from tuner.cli.command_context import ConfigOption, WorkloadsOption, settings_of, store_of
 from tuner.cli.completion import complete_campaigns, complete_kernels
-from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, FormatOption, emit, format_us, note
+from tuner.cli.console import (
+    READABLE,
+    VERDICT_STYLES,
+    Format,
+    FormatOption,
+    emit,
+    format_estimate,
+    note,
+)
 from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:
@@ -51,7 +60,6 @@ _FIELDS = (
     "environment_changes",
     "note",
 )
-_STYLES = {"verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")}
 #: Runs that detection looks at, also where fewer are shown.
 _LOOKED_AT = 50
 
@@ -96,7 +104,7 @@ def history(
         raise typer.Exit(1)
     rows = list_rows(list_histories(found), last, style, raised)
     columns = _SHOWN if style in READABLE else _FIELDS
-    emit(rows, columns, style, details=_BELOW, shared=_SHARED, styles=_STYLES)
+    emit(rows, columns, style, details=_BELOW, shared=_SHARED, styles=VERDICT_STYLES)
 
 
 def list_rows(
@@ -193,5 +201,4 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
 
 def _format_change(row: Mapping[str, Any], name: str) -> str | None:
     """`+3.1% [+2.2%, +4.0%]`."""
-    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return None if value is None else f"{value:+.1%} [{low:+.1%}, {high:+.1%}]"
+    return format_estimate("+.1%", *(row[f"{name}{end}"] for end in ("", "_low", "_high")))

@@ -16,7 +16,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note
+from tuner.cli.console import READABLE, Format, FormatOption, emit, format_estimate, note
 from tuner.cli.variant_options import QuietOption, remeasure
 
 if TYPE_CHECKING:
@@ -94,9 +94,6 @@ def _make_row(store: Store, record: RegressionRecord, style: Format) -> dict[str
     task, former = store.task(record.task_id), store.task(record.former_task_id)
     shares = [None if each is None else each - 1 for each in split_ratio(record.log_ratio)]
     change, low, high = shares
-    text = "" if change is None else f"{change:+.1%}"
-    if low is not None and high is not None:
-        text += f" [{low:+.1%}, {high:+.1%}]"
     known = "" if record.acknowledged_at is None else ", acknowledged"
     return {
         **{name: getattr(record, name) for name in _FIELDS[-4:]},
@@ -106,7 +103,7 @@ def _make_row(store: Store, record: RegressionRecord, style: Format) -> dict[str
         "device": task.key.device.name,
         "since": f"run {task.run_id}" if style in READABLE else task.run_id,
         "before": former.run_id,
-        "change": text if style in READABLE else change,
+        "change": format_estimate("+.1%", *shares) if style in READABLE else change,
         "low": low,
         "high": high,
         "state": f"{record.state}{known}" if style in READABLE else record.state,

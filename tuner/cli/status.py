@@ -11,6 +11,7 @@ from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
+from tuner.cli.column_units import format_us
 from tuner.cli.command_context import (
     ConfigOption,
     RunArgument,
@@ -19,7 +20,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, format_us, note
+from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, note
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import STYLES, format_winner, make_ratios

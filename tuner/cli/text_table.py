@@ -9,9 +9,12 @@ out.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tuner.cli.column_units import make_heading
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +27,11 @@ _FOLDING = 1.75
 _WHOLE = 10
 _GAP = "  "
 _INDENT = "    "
+#: Blanks at which no line ends: those before the unit of a number, and in an interval.
+_KEPT = re.compile(r"(?<=\d) (?=(?:[num]?s|[KMGT]iB|[kGMT]?(?:B/s|FLOP(?:/s)?))(?:\s|$))|"
+                   r"(?<=[\d%],) (?=[-+.\d]+%?\])")  # fmt: skip
+#: Stands for such a blank while lines are made.
+_GLUE = "\ue000"
 #: The style of headings and labels.
 _HEAD = "bold"
 
@@ -51,12 +59,14 @@ class TextTable:
         if width is not None:
             main = list(filled_columns(main, self.rows)) or main[:1]
         cells = [[self._make_cell(row, name) for name in main] for row in self.rows]
-        heads = [_make_text(_label(name), _HEAD) for name in main]
+        heads = [_make_text(make_heading(name), _HEAD) for name in main]
         widths = _choose_widths([heads, *cells], width)
         if widths is None:
             return list(self.stack_lines(screen, width or 0))
         right = [self._is_number(name) for name in main]
-        said = [_make_text(f"{_label(name)}: {self.cell(self.rows[0][name])}") for name in above]
+        said = [
+            _make_text(f"{make_heading(name)}: {self.cell(self.rows[0][name])}") for name in above
+        ]
         lines = [line for text in said for line in _wrap(screen, text, width or text.cell_len)]
         lines += _lay_out(screen, heads, widths, right)
         for row, texts in zip(self.rows, cells, strict=True):
@@ -76,7 +86,7 @@ class TextTable:
         return found
 
     def _make_detail(self, screen: Console, row: Row, name: str, width: int | None) -> list[Text]:
-        text = _join(_make_text(f"{_label(name)}: ", "dim"), self._make_cell(row, name))
+        text = _join(_make_text(f"{make_heading(name)}: ", "dim"), self._make_cell(row, name))
         room = max(20, width - len(_INDENT)) if width else text.cell_len
         return [_join(_make_text(_INDENT), line) for line in _wrap(screen, text, room)]
 
@@ -91,12 +101,13 @@ class TextTable:
                     continue
                 lines = _wrap(screen, self._make_cell(row, name), max(8, width - left))
                 for at, line in enumerate(lines):
-                    label = "" if at else _label(name)
+                    label = "" if at else make_heading(name)
                     yield _join(_make_text(label.ljust(left), _HEAD), line)
 
     def _make_cell(self, row: Row, name: str) -> Text:
         style = self.styles.get(name)
-        return _make_text(self.cell(row.get(name)), style(row) if style else "")
+        text = _KEPT.sub(_GLUE, self.cell(row.get(name)))
+        return _make_text(text, style(row) if style else "")
 
     def _is_number(self, name: str) -> bool:
         return all(isinstance(row.get(name), int | float | None) for row in self.rows)
@@ -121,15 +132,12 @@ def _join(*parts: Text) -> Text:
     return found
 
 
-def _label(column: str) -> str:
-    return column.replace("_", " ")
-
-
 def _wrap(screen: Console, text: Text, width: int) -> list[Text]:
     """The lines of a text; only a word that is longer than the width is split."""
     lines = list(text.wrap(screen, width, overflow="fold")) if text.cell_len > width else [text]
     for line in lines:
         line.rstrip()
+        line.plain = line.plain.replace(_GLUE, " ")
     return lines
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner.cli.column_units import format_us
 from tuner.cli.command_context import (
     ConfigOption,
     RunArgument,
@@ -13,7 +14,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import READABLE, Format, FormatOption, emit, format_us, note
+from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.cli.variant_options import config_cell
 
 if TYPE_CHECKING:

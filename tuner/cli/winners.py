@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
 from search_spaces.log_ratio import LogRatio, split_ratio
-from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, cell, emit, format_us
+from tuner.cli.column_units import format_us
+from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, cell, emit
 from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import config_cell
 
@@ -155,12 +156,9 @@ STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = dict.fromkeys(
 
 
 def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
-    time = f"{format_us(row['median_us'])}"
-    if row["low_us"] is not None:
-        time += f" [{cell(row['low_us'])}, {cell(row['high_us'])}]"
     return {
         **row,
-        "time": time,
+        "time": format_us(row["median_us"], row["low_us"], row["high_us"]),
         # That a result is current needs no word.
         "state": None if row.get("state") == "current" else row.get("state"),
         **format_winner(row),

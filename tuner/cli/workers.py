@@ -58,8 +58,7 @@ def list_workers(config: ConfigOption = None, style: FormatOption = Format.TABLE
         {**_row(host, device), **_calibration_row(known.get(device.fingerprint))}
         for host, device in _devices(settings.pool)
     ]
-    details = ("host", "fingerprint", "uuid")
-    emit(rows, _COLUMNS, style, empty="no device was found", details=details)
+    emit(rows, _COLUMNS, style, empty="no device was found", details=_COLUMNS[7:])
 
 
 def calibrations(settings: Settings) -> dict[str, Calibration]:
@@ -128,7 +127,7 @@ def _row(host: str, device: Device) -> dict[str, object]:
         "target": device.target,
         "units": device.sm_count,
         "memory_gib": round(device.memory_bytes / 2**30, 1),
-        "shared_kib": device.shared_bytes // 1024,
+        "shared_kib": device.shared_bytes // 1024 or None,
         "power_w": device.power_limit_w or None,
         "host": host,
         "fingerprint": device.fingerprint,
