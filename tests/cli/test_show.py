@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import triton
 from cli_samples import BEST, HOSTILE, fill
 
 from results_db import BaselineRecord, Store, TrialRecord
@@ -53,9 +54,16 @@ def test_a_run_lists_its_tasks_with_references_that_can_be_shown(tuner, url, tas
 
 def test_the_config_of_a_winner_can_be_pasted(tuner, url, task):
     shown = json.loads(tuner("show", "1/1", "-f", "json").out)
-    assert json.loads(shown["json"]) == shown["config"] == shown["unlike_default"] == BEST
+    assert json.loads(shown["json"]) == shown["config"] == BEST
+    assert shown["unlike_default"] == "BLOCK 1024 → 4096"
     assert shown["triton"] == 'triton.Config({"BLOCK": 4096})'
     assert 'triton.Config({"BLOCK": 4096})' in tuner("show", "1/1").out
+
+    def scale(x, rows, cols, BLOCK): ...
+
+    tuned = eval(shown["decorator"].removeprefix("@"), {"triton": triton})(triton.jit(scale))
+    assert [each.kwargs for each in tuned.configs] == [BEST]
+    assert tuned.keys == ["rows", "cols"]
 
 
 def test_a_failed_trial_shows_its_traceback_line_by_line(tuner, url, task):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from results_db.config_text import format_triton_config
+from results_db.config_text import describe_changes, format_triton_config
+from results_db.errors import UnknownError
 from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
 from search_spaces.log_ratio import pick_ratio, split_ratio
@@ -62,7 +65,7 @@ def show(
     """Show what is stored of a run, of one of its tasks or of one of its trials.
 
     A run lists the references of its tasks, and `tuner trials` those of its trials. A config is
-    shown in full: as JSON, and as `triton.Config` where Triton launches the kernel.
+    shown in full: as JSON, and as `triton.Config` and decorator where Triton launches the kernel.
     """
     parts = _REFERENCE.fullmatch(reference)
     if parts is None:
@@ -97,8 +100,9 @@ def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, objec
 
 
 def _find_task(store: Store, info: RunInfo, task_id: int) -> TaskInfo:
-    for task in store.tasks(info.run_id):
-        if task.task_id == task_id:
+    with suppress(UnknownError):
+        task = store.task(task_id)
+        if task.run_id == info.run_id:
             return task
     raise TunerError(
         f"run {info.run_id} has no task {task_id}", f"`tuner show {info.run_id}` lists its tasks"
@@ -179,12 +183,18 @@ def _pick(record: Any, names: tuple[str, ...]) -> dict[str, object]:
 
 
 def _write_config(task: TaskInfo, config: Config) -> dict[str, object]:
-    """The config, what differs from the default, and both forms in which it can be pasted."""
+    """The config, what differs from the default, and the forms in which it can be pasted.
+
+    The key of the decorator is the workload's sizes and flags, which are the key arguments of an
+    adopted or captured kernel; Triton itself adds the dtypes of tensors.
+    """
     default = task.selection.default if task.selection else None
-    changed = {name: value for name, value in config.items() if (default or {}).get(name) != value}
+    triton = format_triton_config(config) if task.key.toolchain.triton else None
+    keys = [name for name, value in task.key.workload.dims if isinstance(value, int)]
     return {
         "config": dict(config),
-        "unlike_default": changed if default else None,
+        "unlike_default": ", ".join(describe_changes(config, default)) if default else None,
         "json": config_key(config),
-        "triton": format_triton_config(config) if task.key.toolchain.triton else None,
+        "triton": triton,
+        "decorator": triton and f"@triton.autotune(configs=[{triton}], key={json.dumps(keys)})",
     }
