@@ -36,3 +36,18 @@ def test_the_pairs_are_the_versions_that_the_code_names():
     assert least is not None
     assert least[1] == triton_versions.format_version(triton_versions.OLDEST)
     assert of["oldest"]["torch"].startswith(re.search(r'"torch>=([\d.]+)', bounds)[1])
+
+
+def test_the_documented_pairs_are_those_of_the_constraints():
+    page = (ROOT / "docs" / "installation.md").read_text()
+    files = ROOT.glob("constraints*.txt")
+    pairs = {path.name: refresh_constraints.pair_of(path) for path in files}
+    rows = re.findall(r"^\| \w+ \| ([\d.]+) \| ([\d.]+) \| `(.+)` \|$", page, re.MULTILINE)
+    assert {name: {"triton": triton, "torch": torch} for triton, torch, name in rows} == pairs
+    versions = [pair["triton"].split(".") for pair in pairs.values()]
+    least, most = (".".join(found(versions)[:2]) for found in (min, max))
+    assert f"Every Triton from {least} to {most} is supported" in page
+    # The table of what was run: one of these Tritons each, beside the pinned torch.
+    ran = re.findall(r"Triton ([\d.]+), torch ([\d.]+)", page)
+    assert {triton for triton, _ in ran} <= {pair["triton"] for pair in pairs.values()}
+    assert {torch for _, torch in ran} == {pairs["constraints.txt"]["torch"]}
