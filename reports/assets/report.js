@@ -9,6 +9,8 @@
   const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
   const toggle = document.getElementById("theme-toggle");
   let printing = false;
+  // Width of a figure on A4 and on letter paper.
+  const PAPER_PX = 660;
 
   const isDark = () =>
     !printing && (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
@@ -33,11 +35,98 @@
   const decode = (column) =>
     Array.isArray(column) ? column : column.of.map((place) => column.values[place]);
 
+  // Inflate of RFC 1951 behind a header of RFC 1950, at once: printing waits for no promise.
+  const ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+  const inflate = (bytes) => {
+    let [at, held, left, size] = [2, 0, 0, 0];
+    let out = new Uint8Array(8 * bytes.length);
+    const bits = (wanted) => {
+      while (left < wanted) {
+        held |= bytes[at++] << left;
+        left += 8;
+      }
+      const value = held & ((1 << wanted) - 1);
+      held >>>= wanted;
+      left -= wanted;
+      return value;
+    };
+    const write = (byte) => {
+      if (size === out.length) {
+        const larger = new Uint8Array(2 * size);
+        larger.set(out);
+        out = larger;
+      }
+      out[size++] = byte;
+    };
+    // A code by the lengths of its words: how many words have each length, and their symbols.
+    const makeCode = (lengths) => {
+      const counts = new Array(16).fill(0);
+      for (const length of lengths) counts[length] += length > 0;
+      const places = [...lengths.keys()].filter((symbol) => lengths[symbol]);
+      return { counts, symbols: places.sort((a, b) => lengths[a] - lengths[b] || a - b) };
+    };
+    const read = ({ counts, symbols }) => {
+      let [code, first, index] = [0, 0, 0];
+      for (let length = 1; length < 16; length++) {
+        code |= bits(1);
+        if (code < first + counts[length]) return symbols[index + code - first];
+        index += counts[length];
+        first = (first + counts[length]) << 1;
+        code <<= 1;
+      }
+      throw new Error("the data of a task is damaged");
+    };
+    const readCodes = () => {
+      const [words, distances, used] = [257 + bits(5), 1 + bits(5), 4 + bits(4)];
+      const own = new Array(19).fill(0);
+      for (const place of ORDER.slice(0, used)) own[place] = bits(3);
+      const code = makeCode(own);
+      const lengths = [];
+      while (lengths.length < words + distances) {
+        const word = read(code);
+        if (word < 16) lengths.push(word);
+        else {
+          const value = word === 16 ? lengths.at(-1) : 0;
+          const times = word === 16 ? 3 + bits(2) : word === 17 ? 3 + bits(3) : 11 + bits(7);
+          for (let n = 0; n < times; n++) lengths.push(value);
+        }
+      }
+      return [makeCode(lengths.slice(0, words)), makeCode(lengths.slice(words))];
+    };
+    const fixed = [...Array(288).keys()].map((n) => (n < 144 ? 8 : n < 256 ? 9 : n < 280 ? 7 : 8));
+    let last = 0;
+    while (!last) {
+      last = bits(1);
+      const kind = bits(2);
+      if (kind === 0) {
+        [held, left] = [0, 0];
+        const end = at + 4 + bytes[at] + 256 * bytes[at + 1];
+        for (at += 4; at < end; at++) write(bytes[at]);
+        continue;
+      }
+      const [words, distances] =
+        kind === 1 ? [makeCode(fixed), makeCode(new Array(30).fill(5))] : readCodes();
+      for (let word = read(words); word !== 256; word = read(words)) {
+        if (word < 256) {
+          write(word);
+          continue;
+        }
+        const wide = word < 265 || word === 285 ? 0 : (word - 261) >> 2;
+        const least = word === 285 ? 258 : word < 265 ? word - 254 : 3 + ((4 + ((word - 265) & 3)) << wide);
+        const length = least + bits(wide);
+        const step = read(distances);
+        const far = step < 4 ? 0 : (step - 2) >> 1;
+        const back = (step < 4 ? step + 1 : 1 + ((2 + (step & 1)) << far)) + bits(far);
+        for (let n = 0; n < length; n++) write(out[size - back]);
+      }
+    }
+    return out.subarray(0, size);
+  };
+
   // The figures and trials of a task are base64 of deflated JSON (see `pack` in view.py).
-  const readPacked = async (node) => {
+  const readPacked = (node) => {
     const bytes = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const { figures, trials } = JSON.parse(await new Response(stream).text());
+    const { figures, trials } = JSON.parse(new TextDecoder().decode(inflate(bytes)));
     for (const name of ["status", "samples", "registers", "message"]) {
       trials[name] = decode(trials[name]);
     }
@@ -87,10 +176,10 @@
   // -- figures ----------------------------------------------------------------------------------
   const sources = new WeakMap();
 
-  const read = async (plot) => {
+  const read = (plot) => {
     const own = plot.parentElement.querySelector(":scope > script");
     if (own) return { text: own.textContent };
-    const { figures, trials } = await unpack(plot.closest("details.task"));
+    const { figures, trials } = unpack(plot.closest("details.task"));
     return { text: JSON.stringify(figures[plot.parentElement.id.slice("figure-".length)]), trials };
   };
 
@@ -102,13 +191,14 @@
     const figure = JSON.parse(text);
     fillColumns(figure, trials);
     figure.layout.template = isDark() ? themes.dark : themes.light;
+    if (printing) figure.layout.width = Math.min(PAPER_PX, plot.clientWidth);
     plot.dataset.plotted = isDark() ? "dark" : "light";
     return Plotly.react(plot, figure.data, figure.layout, { ...themes.config });
   }
 
-  const show = async (plot) => {
-    sources.set(plot, await read(plot));
-    draw(plot);
+  const show = (plot) => {
+    if (!sources.has(plot)) sources.set(plot, read(plot));
+    return draw(plot);
   };
 
   const sight = new IntersectionObserver(
@@ -126,12 +216,27 @@
   // Of a page that is served, when its contents were replaced.
   document.addEventListener("renewed", watchPlots);
 
+  // Paper shows every task with its figures; those that were folded are then folded again.
+  let folded = [];
   window.addEventListener("beforeprint", () => {
     printing = true;
-    each("[data-plotted]", draw);
+    folded = [...document.querySelectorAll("details.task:not([open])")];
+    folded.forEach((task) => {
+      fill(task);
+      task.open = true;
+    });
+    each(".plot", show);
   });
   window.addEventListener("afterprint", () => {
     printing = false;
+    for (const task of folded) {
+      task.open = false;
+      each("[data-plotted]", (plot) => {
+        Plotly.purge(plot);
+        delete plot.dataset.plotted;
+        sight.observe(plot);
+      }, task);
+    }
     each("[data-plotted]", draw);
   });
 
@@ -171,11 +276,11 @@
     return row;
   };
 
-  const listTrials = async (task) => {
+  const listTrials = (task) => {
     const box = task.querySelector(".trials");
     if (box.dataset.listed) return;
     box.dataset.listed = "yes";
-    const { trials } = await unpack(task);
+    const { trials } = unpack(task);
     if (!trials.number.length) return;
     box.append(document.getElementById("trials-table").content.cloneNode(true));
     const [status, order] = box.querySelectorAll("select");
@@ -223,18 +328,31 @@
   };
 
   // What is folded stands in the page as text: without scripts it is shown, with scripts it becomes
-  // elements when its task is opened. Hundreds of tasks would take seconds otherwise.
+  // elements when its task is opened, or when nothing else is to be done, so that the browser's
+  // search finds it. Hundreds of tasks at once would take seconds.
+  const fill = (task) => {
+    const text = task.querySelector(":scope > noscript");
+    if (!text) return;
+    text.outerHTML = text.textContent;
+    each(".plot", (plot) => sight.observe(plot), task);
+  };
+
   const unfold = (task) => {
-    const folded = task.querySelector(":scope > noscript");
-    if (folded) {
-      folded.outerHTML = folded.textContent;
-      each(".plot", (plot) => sight.observe(plot), task);
-    }
+    fill(task);
     listTrials(task);
   };
 
+  const later = window.requestIdleCallback ?? ((action) => setTimeout(action, 50));
+  const fillNext = () => {
+    const text = document.querySelector("details.task > noscript");
+    if (!text) return;
+    fill(text.parentElement);
+    later(fillNext);
+  };
+  later(fillNext);
+
   each("details.task", (task) => {
-    task.addEventListener("toggle", () => task.open && unfold(task));
+    task.addEventListener("toggle", () => task.open && !printing && unfold(task));
     if (task.open) unfold(task);
   });
 

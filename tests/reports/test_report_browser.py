@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
 
@@ -232,6 +234,57 @@ def test_axe_finds_no_violation(visit, scheme):
         page.set_viewport_size({"width": width, "height": 900})
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
+    source = sample(3)
+    page = visit(source, color_scheme=scheme, viewport={"width": 1024, "height": 800})
+    page.locator("details.task > summary").nth(1).click()
+    _plot(page, "speedups")
+    shown = page.locator("[data-plotted]").count()
+    page.evaluate("""() => {
+      window.addEventListener("beforeprint", () => {
+        document.body.dataset.printed = [...document.querySelectorAll(".plot")]
+          .map((plot) => plot.dataset.plotted + plot.querySelectorAll(".main-svg").length)
+          .join(" ");
+      });
+    }""")
+    path = tmp_path / "report.pdf"
+    page.pdf(path=path)
+    figures = reports.plotly_figures(source)
+    printed = page.evaluate("document.body.dataset.printed").split()
+    assert len(printed) == len(figures) == 5 + 5 * 3
+    assert all(each.startswith("light") and not each.endswith("0") for each in printed)
+    text = subprocess.run(["pdftotext", path, "-"], stdout=subprocess.PIPE, text=True, check=True)
+    titles = Counter(
+        axis["title"]["text"]
+        for figure in figures.values()
+        for name, axis in figure.to_plotly_json()["layout"].items()
+        if name.startswith("xaxis") and "title" in axis
+    )
+    assert titles["time ÷ fastest trial"] == 3
+    assert titles - Counter(text.stdout.splitlines()) == Counter()
+    images = subprocess.run(["pdfimages", "-list", path], stdout=subprocess.PIPE, check=True)
+    kinds = [line.split()[2] for line in images.stdout.splitlines()[2:]]
+    assert kinds.count(b"image") == 3  # the heat maps
+    # The page is as before.
+    assert page.locator("details.task[open]").count() == 1
+    assert page.locator("details.task:not([open]) [data-plotted]").count() == 0
+    assert page.locator("[data-plotted]").count() >= shown
+    assert page.locator("#figure-speedups .plot").get_attribute("data-plotted") == scheme
+
+
+def test_the_browser_finds_text_of_tasks_that_were_never_opened(visit):
+    source = sample(3, built=0)
+    source.task_lists[2][1] = replace(source.task_lists[2][1], note="only the second says this")
+    page = visit(source)
+    page.wait_for_selector("details.task > noscript", state="detached")
+    assert page.locator("details.task[open]").count() == 0
+    page.goto(f"{page.url}#:~:text=only%20the%20second")
+    page.locator("details.task[open]").wait_for()
+    assert page.locator("details.task[open]").count() == 1
+    assert page.get_by_text("only the second says this").is_visible()
 
 
 def test_a_cell_of_the_map_opens_its_task(visit):
