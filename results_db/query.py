@@ -40,7 +40,6 @@ from search_spaces.records import Config, Status, Workload, config_key
 
 Item = TypeVar("Item")
 UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
-KERNELS = select(Kernel.name).distinct().order_by(Kernel.name)
 #: Most values that one statement names.
 _AT_ONCE = 500
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))

@@ -153,10 +153,6 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         """
         return self._read(lambda each: query.kernel_tasks(each, kernel, words, campaign, limit))
 
-    def list_kernels(self) -> list[str]:
-        """The names of the kernels of all stored tasks."""
-        return self._read(lambda each: list(each.scalars(query.KERNELS)))
-
     def overview(self, run_id: int) -> list[TaskSummary]:
         """The progress of a run's tasks, in the order of their addition. Loads no trial."""
         return self._read(lambda each: overview.tasks(each, run_id))

@@ -172,6 +172,34 @@ def test_a_new_pass_decides(tuner, folder, url):
     assert rows[1]["low"] > 0
 
 
+def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook):
+    recording(folder)
+    campaign = f"tasks: [{{kernel: '{RECORDED}'}}], targets: [simulated]"
+    (folder / "config.yaml").write_text(
+        f"{SETTINGS}notify: {{webhook: 'http://127.0.0.1:{webhook.server_port}/'}}\n"
+        f"campaigns: {{c: {{{campaign}}}, silent: {{{campaign}, regressions: false}}}}\n"
+    )
+
+    def run(campaign: str, trials: int):
+        return tuner("run", campaign, "--fresh", "--trials", trials, "--no-report", "-q")
+
+    for _ in range(5):
+        assert run("c", 60).code == 0
+    # A search of one trial ships the default config, which is slower.
+    assert run("c", 1).code == 0
+    assert webhook.texts == []
+    assert run("silent", 1).code == 0
+    assert webhook.texts == []
+    found = run("c", 1)
+    assert found.code == 1
+    (text,) = webhook.texts
+    assert "slower since run 6 (regression 1, confirmed)" in text
+    assert text in found.err
+    assert run("c", 1).code == 0
+    assert len(webhook.texts) == 1
+    assert rows_of(tuner, code=1)[0]["notified_at"] is not None
+
+
 def test_a_pass_that_tells_nothing_leaves_a_candidate_with_the_reason(tuner, folder, url):
     space = recording(folder)
     (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")

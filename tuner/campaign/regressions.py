@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Remeasure: TypeAlias = Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]]
 
 
-def raise_candidates(store: Store) -> None:
-    """Store the steps to a higher level, of all kernels, that are not stored yet."""
+def raise_candidates(store: Store, kernels: Iterable[str] | None = None) -> None:
+    """Store the steps to a higher level, of these or all kernels, that are not stored yet."""
     latest: dict[tuple[str, str, str], int] = {}
     for known in store.regressions():
         key = store.task(known.task_id).key
         series = key.kernel, key.workload.key, key.device.name
         latest[series] = max(latest.get(series, 0), known.found_run_id)
-    for kernel in store.list_kernels():
+    for kernel in store.list_kernels() if kernels is None else kernels:
         for history in list_histories(store.list_kernel_tasks(kernel)):
             series = history.kernel, history.workload, history.device
             _raise_steps(store, history, latest.get(series, 0))
@@ -46,12 +46,16 @@ def _raise_steps(store: Store, history: History, after_run: int) -> None:
         )
 
 
-def decide_candidates(store: Store, remeasure: Remeasure) -> None:
+def decide_candidates(
+    store: Store, remeasure: Remeasure, *, again: bool = True
+) -> list[RegressionRecord]:
     """Measure the configs before and behind each candidate in one pass, and store what it says.
 
-    A candidate that cannot be measured here stays one, with the reason.
+    A candidate that cannot be measured here stays one, with the reason. again: also candidates
+    for which that was tried before. Returns those that are confirmed now.
     """
-    waiting = [each for each in store.regressions() if each.state is RegressionState.CANDIDATE]
+    candidates = [each for each in store.regressions() if each.state is RegressionState.CANDIDATE]
+    waiting = [each for each in candidates if again or not each.reason]
     pairs = [(store.task(each.former_task_id), store.task(each.task_id)) for each in waiting]
     asked = [TaskComparison(old, new, Verdict.UNDECIDED) for old, new in pairs]
     for each, found in zip(waiting, remeasure(asked) if asked else (), strict=True):
@@ -63,6 +67,8 @@ def decide_candidates(store: Store, remeasure: Remeasure) -> None:
         else:
             state, reason = RegressionState.REFUTED, "not slower in one pass with the config before"
         store.decide_regression(each.id, state, reason, ratio)
+    asked_for = {each.id for each in waiting}
+    return [each for each in store.regressions() if each.id in asked_for and each.is_open]
 
 
 def notify(store: Store, webhook: str) -> Iterator[str]:

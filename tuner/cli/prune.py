@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from results_db import Store
     from results_db.stored_records import ExportInfo, RunInfo
 
-_RUNS = ("run", "tag", "campaign", "status", "started_at", "trials", "kept_because")
+_FACTS = ("tag", "campaign", "status", "started_at")
+_RUNS = ("run", *_FACTS, "trials", "kept_because")
 
 
 def prune(
@@ -47,7 +48,7 @@ def prune(
         if dry_run:
             rows = [
                 {
-                    **{name: getattr(run, name) for name in _RUNS[1:5]},
+                    **{name: getattr(run, name) for name in _FACTS},
                     "run": run.run_id,
                     "trials": counts[run.run_id],
                     "kept_because": why[run.run_id],

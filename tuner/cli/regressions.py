@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from search_spaces.log_ratio import split_ratio
 from tuner.cli.command_context import (
@@ -20,8 +21,12 @@ from tuner.cli.console import READABLE, Format, FormatOption, emit, format_estim
 from tuner.cli.variant_options import QuietOption, remeasure
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from results_db import Store
     from results_db.regression_records import RegressionRecord
+    from tuner.campaign import RunOutcome
+    from tuner.settings.sections import Settings
 
 _SHOWN = ("regression", "kernel", "workload", "device", "since", "change", "state", "reason")
 _FIELDS = (
@@ -88,6 +93,33 @@ def regressions(
     emit(rows, columns, style, empty="no regression", details=("reason",), styles=_STYLES)
     if any(record.is_open for record in records):
         raise typer.Exit(1)
+
+
+def follow_run(
+    settings: Settings, base: Path, campaign: str, outcome: RunOutcome, *, quiet: bool
+) -> list[str]:
+    """Raise and decide what a finished run shows, and notify; a line for each that is confirmed.
+
+    What cannot be done here is noted, and `tuner regressions` does it.
+    """
+    from tuner.campaign import regressions as found
+    from tuner.campaign.options import campaign_of
+
+    if outcome.status != RunStatus.FINISHED or not campaign_of(settings, campaign).regressions:
+        return []
+    measure = partial(remeasure, settings, base, quiet=quiet)
+    try:
+        with store_of(settings) as store:
+            kernels = {task.key.kernel for task in store.tasks(outcome.run_id)}
+            found.raise_candidates(store, sorted(kernels))
+            confirmed = found.decide_candidates(store, measure, again=False)
+            if settings.notify.webhook:
+                for line in found.notify(store, settings.notify.webhook):
+                    note(line)
+            return [found.describe(store, each) for each in confirmed]
+    except TunerError as error:
+        note(f"regressions are not decided: {error.message}; `tuner regressions` does it")
+        return []
 
 
 def _make_row(store: Store, record: RegressionRecord, style: Format) -> dict[str, Any]:

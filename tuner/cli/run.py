@@ -25,6 +25,7 @@ from tuner.cli.completion import complete_campaigns, complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import duration, watch
+from tuner.cli.regressions import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
@@ -188,7 +189,12 @@ def run_and_print(
     outcome = _execute(settings, name, options, quiet=quiet)
     with final_output():
         _print_outcome(settings, outcome, style, quiet=quiet)
+    slower = follow_run(settings, options.base, name, outcome, quiet=quiet)
+    for line in slower:
+        note(line)
     _leave(outcome)
+    if slower:
+        raise typer.Exit(1)
 
 
 def _leave(outcome: RunOutcome) -> None:

@@ -14,6 +14,7 @@ import typer
 from results_db.stored_records import FireState
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.regressions import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
 
@@ -79,9 +80,10 @@ def tick(
     quiet: Annotated[bool, flag("--quiet", "-q", help="Show no progress.")] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Start due campaigns that no host has started; exits with 1 if a run failed.
+    """Start due campaigns that no host has started.
 
-    Meant for cron, systemd or Kubernetes; more frequent calls do no harm.
+    Meant for cron, systemd or Kubernetes; more frequent calls do no harm. Exits with 1 if a run
+    failed or a kernel became slower.
     """
     settings, base = settings_of(config)
     warn_of_job_folders(settings)
@@ -91,7 +93,7 @@ def tick(
         emit([_make_row(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
-    if any(fire.state != FireState.FINISHED for fire in fires):
+    if service.slower or any(fire.state != FireState.FINISHED for fire in fires):
         raise typer.Exit(1)
 
 
@@ -130,6 +132,8 @@ class _Service:
         self, settings: Settings, base: Path, store: Store, stop: threading.Event, *, quiet: bool
     ) -> None:
         self.stop = stop
+        #: Whether a run has confirmed a regression.
+        self.slower = False
         self._store = store
         self._settings = settings
         self._base = base
@@ -151,14 +155,19 @@ class _Service:
         if self.stop.is_set():
             self._control.drain()
         note(f"starting campaign {campaign}")
-        with watch(quiet=self._quiet) as show:
-            return run_campaign(
-                self._settings,
+        settings, base, quiet = self._settings, self._base, self._quiet
+        with watch(quiet=quiet) as show:
+            outcome = run_campaign(
+                settings,
                 campaign,
-                options=RunOptions(base=self._base),
+                options=RunOptions(base=base),
                 on_progress=show,
                 control=self._control,
             )
+        for line in follow_run(settings, base, campaign, outcome, quiet=quiet):
+            self.slower = True
+            note(line)
+        return outcome
 
     def drain(self) -> None:
         self.stop.set()

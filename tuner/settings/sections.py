@@ -263,6 +263,10 @@ class ScheduleConfig(SettingsSection):
     enabled: bool = True
 
 
+#: Keys of a campaign that change nothing of what its runs do.
+_NOT_WORK = {"schedule", "description", "wall", "regressions"}
+
+
 class CampaignConfig(SettingsSection):
     """A named set of tasks with budget and schedule."""
 
@@ -279,11 +283,13 @@ class CampaignConfig(SettingsSection):
     it."""
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
+    regressions: bool = True
+    """Decide steps to a higher time after each run, by a new pass where the device is here."""
     schedule: ScheduleConfig | None = None
 
     def describe_work(self) -> dict[str, Any]:
         """What the runs of the campaign do, as JSON types; a resumed run does the same."""
-        return self.model_dump(mode="json", exclude={"schedule", "description", "wall"})
+        return self.model_dump(mode="json", exclude=_NOT_WORK)
 
 
 class DatabaseConfig(SettingsSection):
