@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from results_db.errors import FIRST_RUN
@@ -26,6 +30,10 @@ from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import STYLES, format_winner, make_ratios
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.live import Live
+    from rich.text import Text
+
     from results_db import Store
 
 _RUNS = ("run", "tag", "campaign", "status", "started_at", "finished_at", "seed")
@@ -64,6 +72,8 @@ SHOWN = (
 #: What stands below a row on a terminal.
 _BELOW = ("trials", "config", "note")
 _WATCH_EVERY_S = 2.0
+#: Seconds after which a new size of the terminal shows.
+_RESIZE_EVERY_S = 0.2
 
 
 def status(
@@ -173,26 +183,61 @@ def _run_row(info: RunInfo) -> dict[str, object]:
 
 
 def _watch(store: Store, info: RunInfo) -> RunInfo:
-    """Show the tasks on stderr until the run has ended."""
-    from rich.console import Group
+    """Show the tasks on stderr until the run has ended, on a terminal as a full screen."""
     from rich.live import Live
-    from rich.text import Text
 
     screen = console(stderr=True)
-    with Live(console=screen, auto_refresh=False, transient=True) as live:
-        for current in _until_ended(store, info):
-            rows = list_tasks(store, current.run_id, Format.TABLE)
-            tasks = TextTable(rows, SHOWN, cell, _BELOW, ("device",), STYLES)
-            lines = tasks.make_lines(screen, screen.width) if rows else []
-            live.update(Group(Text(inert(headline(current))), *lines), refresh=True)
-            info = current
-    return info
+    full = sys.stdout.isatty() and sys.stderr.isatty()
+    with (
+        _left_by_sigterm(),
+        Live(console=screen, auto_refresh=False, screen=full, transient=True) as live,
+    ):
+        while True:
+            info = store.run(info.run_id)
+            rows = list_tasks(store, info.run_id, Format.TABLE)
+            live.update(_TasksView(inert(headline(info)), rows), refresh=True)
+            if info.status != RunStatus.RUNNING or lease.abandoned(info):
+                return info
+            _wait(live)
 
 
-def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
-    while True:
-        info = store.run(info.run_id)
-        yield info
-        if info.status != RunStatus.RUNNING or lease.abandoned(info):
-            return
-        time.sleep(_WATCH_EVERY_S)
+def _wait(live: Live) -> None:
+    """Wait for the next look at the database, and meanwhile draw again at each new size."""
+    size, until_s = live.console.size, time.monotonic() + _WATCH_EVERY_S
+    while time.monotonic() < until_s:
+        time.sleep(_RESIZE_EVERY_S)
+        if live.console.size != size:
+            size = live.console.size
+            live.refresh()
+
+
+@contextmanager
+def _left_by_sigterm() -> Iterator[None]:
+    """SIGTERM counts as Ctrl-C: the terminal gets back what it showed before."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class _TasksView:
+    """The tasks of a run, drawn at the size that the screen has at that moment."""
+
+    headline: str
+    rows: Sequence[dict[str, Any]]
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield Text(self.headline, no_wrap=True, overflow="ellipsis")
+        # Where not all fit, those in progress come first.
+        rows = sorted(self.rows, key=lambda row: row["stage"] == Stage.DONE)[: options.height]
+        tasks = TextTable(rows, SHOWN, cell, _BELOW, ("device",), STYLES)
+        lines = tasks.make_lines(screen, options.max_width) if rows else []
+        room = len(lines) if options.height is None else options.height - 2
+        yield from lines[:room]
+        if room < len(lines):
+            over = sum(row["stage"] == Stage.DONE for row in self.rows)
+            yield Text(f"{over} of {len(self.rows)} tasks done", "dim")
