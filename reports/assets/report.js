@@ -193,6 +193,8 @@
     figure.layout.template = isDark() ? themes.dark : themes.light;
     if (printing) figure.layout.width = Math.min(PAPER_PX, plot.clientWidth);
     plot.dataset.plotted = isDark() ? "dark" : "light";
+    plot.role = "group";
+    plot.ariaLabel = "figure, described below";
     return Plotly.react(plot, figure.data, figure.layout, { ...themes.config });
   }
 

@@ -32,6 +32,15 @@ class Table:
     #: Which rows are left out; empty where the table is complete.
     note: str = ""
 
+    @property
+    def filled(self) -> Table:
+        """Without the columns in which no row has text."""
+        kept = [at for at in range(len(self.headings)) if any(row[at] != "" for row in self.rows)]
+        if len(kept) in (0, len(self.headings)):
+            return self
+        headings = tuple(self.headings[at] for at in kept)
+        return Table(headings, tuple(tuple(row[at] for at in kept) for row in self.rows), self.note)
+
     @classmethod
     def of(cls, headings: Sequence[str], rows: Iterable[Sequence[Cell]], limit: int = 200) -> Table:
         """The first `limit` rows, with a note when there are more."""
