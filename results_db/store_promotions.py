@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import insert, select
 
 from results_db import convert
 from results_db.models import Promotion
@@ -33,9 +32,4 @@ class PromotionStore(Transactions):
         query = select(Promotion).order_by(Promotion.id.desc())
         if run_id is not None:
             query = query.where(Promotion.run_id == run_id)
-
-        def read(connection: Connection) -> list[PromotionRecord]:
-            with Session(connection) as session:
-                return [convert.promotion_record(row) for row in session.scalars(query)]
-
-        return self._read(read)
+        return self._read_all(query, convert.promotion_record)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import select, update
 
 from results_db import convert, insert
 from results_db.models import Regression
@@ -20,12 +19,7 @@ class RegressionStore(Transactions):
 
     def regressions(self) -> list[RegressionRecord]:
         query = select(Regression).order_by(Regression.id.desc())
-
-        def read(connection: Connection) -> list[RegressionRecord]:
-            with Session(connection) as session:
-                return [convert.regression_record(row) for row in session.scalars(query)]
-
-        return self._read(read)
+        return self._read_all(query, convert.regression_record)
 
     def raise_regression(
         self, task_id: int, former_task_id: int, found_run_id: int, step: LogRatio

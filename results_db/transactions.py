@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Select, update
+from sqlalchemy.orm import Session
 
 from results_db import fence
 from results_db.connections import Database
 from results_db.models import Run, Task
 from results_db.patience import Patience
 
+R = TypeVar("R")
 T = TypeVar("T")
 _AT_ONCE = Patience()
 
@@ -35,6 +37,15 @@ class Transactions:
                 return work(connection)
 
         return self.patience.insist(once)
+
+    def _read_all(self, query: Select[R], to_record: Callable[[R], T]) -> list[T]:
+        """The records of all rows of a table that a query finds."""
+
+        def read(connection: Connection) -> list[T]:
+            with Session(connection) as session:
+                return [to_record(row) for row in session.scalars(query)]
+
+        return self._read(read)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """One transaction. It is repeated if its commit is uncertain."""
