@@ -64,6 +64,10 @@ class Entry:
     sizes: Mapping[str, Span] = field(default_factory=dict)
     #: Of an entry that was chosen for a part of a range: that part, by dim. The key lies in it.
     serves: Mapping[str, Span] = field(default_factory=dict)
+    #: What was fastest in the confirmation: `tuned`, which is `config`, or the name of a baseline.
+    implementation: str = "tuned"
+    #: Time of each baseline over that of `config`, from the confirmation.
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
     def holds(self, key: Mapping[str, Value]) -> bool:
         """Whether `config` is right for the sizes of a workload."""

@@ -180,8 +180,15 @@ def _entry(data: object, place: str) -> Entry:
         dtypes=_optional(_texts, item.get("dtypes"), f"{place}.dtypes"),
         sizes=_sizes(item.get("sizes", {}), f"{place}.sizes"),
         serves=_sizes(item.get("serves", {}), f"{place}.serves"),
+        implementation=_text(item.get("implementation", "tuned"), f"{place}.implementation"),
+        baselines={
+            name: _number(ratio, _at(f"{place}.baselines", name))
+            for name, ratio in _mapping(item.get("baselines", {}), f"{place}.baselines").items()
+        },
     )
     hash(key_of(entry.key))
+    if entry.implementation not in ("tuned", *entry.baselines):
+        raise TableError(f"{place}.implementation is not `tuned` nor one of baselines")
     for field in ("sizes", "serves"):
         for name, span in getattr(entry, field).items():
             if entry.key.get(name) not in span:

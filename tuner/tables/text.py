@@ -89,6 +89,8 @@ def _entry(entry: Entry) -> Mapping[str, Any]:
         **({} if entry.dtypes is None else {"dtypes": dict(entry.dtypes)}),
         **({"sizes": _spans(entry.sizes)} if entry.sizes else {}),
         **({"serves": _spans(entry.serves)} if entry.serves else {}),
+        **({"baselines": dict(entry.baselines)} if entry.baselines else {}),
+        **({"implementation": entry.implementation} if entry.baselines else {}),
     }
 
 

@@ -1,0 +1,187 @@
+"""Every workload of the shipped tables through tuner.ops: right, and as fast as the fastest.
+
+For each entry, the operator is called on random inputs, its results are compared with the kernel's
+reference, and its time is compared, interleaved and apart from the product (interleaved.py), with
+that of the baseline that the table found fastest, `compile` left out: its compilation takes seconds
+each; its ratio is the table's. The host time of a call on small tensors is compared with
+torch's own function in loops. Usage:
+
+    python benchmarks/ops_workloads.py --out OUT [--pairs 48] [--only KERNEL ...]
+
+Writes OUT/ops_workloads.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests/ops")]
+
+import torch  # noqa: E402
+from interleaved import judged  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
+from operator_calls import call_of, results_of  # noqa: E402
+
+from search_spaces import registry  # noqa: E402
+from search_spaces.records import Workload  # noqa: E402
+from tuner import ops, runtime  # noqa: E402
+from tuner.ops import choosing  # noqa: E402
+
+#: Calls of one loop for the host time, and loops.
+_CALLS, _LOOPS = 500, 15
+
+
+def error_of(out: torch.Tensor, exact: torch.Tensor) -> float:
+    exact = exact.double()
+    return float((out.double() - exact).norm() / (exact.norm() + 1e-300))
+
+
+def judge(kernel: Any, entry: Any, pairs: int) -> dict[str, Any] | None:
+    workload = Workload.from_mapping(entry.key)
+    tensors = dict(kernel.make_inputs(workload, 7, "cuda"))
+    call = call_of(kernel.name, workload, tensors)
+    if call is None:
+        return None
+    found: dict[str, Any] = {"kernel": kernel.name, "workload": dict(entry.key)}
+    outputs = results_of(call())
+    exact = kernel.reference(workload, tensors)
+    bound = kernel.tolerance(workload).relative
+    errors = [
+        error_of(out.view(each.shape), each)
+        for out, each in zip(outputs, exact.values(), strict=True)
+    ]
+    found |= {"errors": errors, "correct": max(errors) <= bound}
+    del exact, outputs
+    (used,) = [use for use in ops.report() if use.workload == workload.key][:1] or [None]
+    found["runs"] = used.implementation if used else "?"
+    found["table"] = {"implementation": entry.implementation, **entry.baselines}
+    others = {name: r for name, r in entry.baselines.items() if not name.startswith("compile")}
+    if others:
+        fastest = min(others, key=others.__getitem__)
+        baseline = kernel.baselines(workload)[fastest]
+        ratio = judged(lambda: baseline(tensors), call, lambda: None, pairs)
+        found |= {"fastest": fastest, "over": ratio["speedup"], "interval": ratio["interval"]}
+        found |= {"us": ratio["tuned_us"]}
+    return found
+
+
+def host_us(call: Any) -> float:
+    """Median host time of a call, in loops whose work the GPU keeps up with."""
+    for _ in range(50):
+        call()
+    times = []
+    for _ in range(_LOOPS):
+        torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        for _ in range(_CALLS):
+            call()
+        times.append((time.perf_counter_ns() - began) / 1e3 / _CALLS)
+    return statistics.median(times)
+
+
+def host_times() -> dict[str, list[float]]:
+    """Host time of small calls: through the operator, and of torch's own function."""
+    functional = torch.nn.functional
+
+    def half(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, device="cuda", dtype=torch.bfloat16)
+
+    x, w, b, m, k = half(64, 512), half(512), half(512), half(512, 512), half(512)
+    q = half(1, 4, 128, 128)
+    cos = half(64, 64)
+    heads = half(64, 4, 128), half(64, 4, 128)
+    rotate = ops.operator.OPERATORS["rotary"].reference
+    calls = {
+        "softmax": (lambda: ops.softmax(x), lambda: torch.softmax(x, -1)),
+        "rms_norm": (
+            lambda: ops.rms_norm(x, w, 1e-5),
+            lambda: functional.rms_norm(x, (512,), w, 1e-5),
+        ),
+        "layer_norm": (
+            lambda: ops.layer_norm(x, (512,), w, b),
+            lambda: functional.layer_norm(x, (512,), w, b),
+        ),
+        "matmul": (lambda: ops.matmul(x, m), lambda: torch.matmul(x, m)),
+        "linear_gelu": (
+            lambda: ops.linear(x, m, k, "gelu"),
+            lambda: functional.gelu(functional.linear(x, m, k)),
+        ),
+        "swiglu": (
+            lambda: ops.swiglu(x),
+            lambda: functional.silu(x[:, :256]) * x[:, 256:],
+        ),
+        "rotary": (
+            lambda: ops.rotary(*heads, cos, cos),
+            lambda: rotate(*heads, cos, cos, False),
+        ),
+        "attention": (
+            lambda: ops.attention(q, q, q),
+            lambda: functional.scaled_dot_product_attention(q, q, q),
+        ),
+    }
+    found = {}
+    farthest, choosing.FARTHEST = choosing.FARTHEST, math.inf  # these are far from every entry
+    for name, (ours, torchs) in calls.items():
+        with torch.no_grad():
+            found[name] = [host_us(ours), host_us(torchs)]
+    choosing.FARTHEST = farthest
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, default=48)
+    parser.add_argument("--only", nargs="*")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"toolchain": facts(), "pairs": options.pairs, "workloads": []}
+    result["host_us"] = host_times()
+    for name, (ours, torchs) in result["host_us"].items():
+        print(f"{name}: {ours:.2f} us, torch {torchs:.2f} us")
+    result["small"] = [[use.operator, use.implementation, use.reason] for use in ops.report()]
+    for file in sorted((ROOT / "tuner/tables").glob("*.json")):
+        table = runtime.read(file)
+        if options.only and table.kernel not in options.only:
+            continue
+        kernel = registry.load(table.kernel)
+        for entry in table.entries:
+            try:
+                found = judge(kernel, entry, options.pairs)
+            except Exception as error:
+                found = {"kernel": table.kernel, "workload": dict(entry.key)}
+                found["fault"] = f"{type(error).__name__}: {error}"[:500]
+            torch.cuda.empty_cache()
+            if found is not None:
+                result["workloads"].append(found)
+                if "fault" in found or not found["correct"] or found.get("over", 1) < 0.98:
+                    print(json.dumps(found), flush=True)
+        result["summary"] = summarise(result["workloads"])
+        (options.out / "ops_workloads.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result["summary"]))
+
+
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    timed = [row for row in rows if "over" in row]
+    shares = [row["over"] for row in timed]
+    return {
+        "workloads": len(rows),
+        "faults": sum("fault" in row for row in rows),
+        "wrong": sum(not row.get("correct", True) for row in rows),
+        "at least 0.99 of the fastest": sum(share >= 0.99 for share in shares) / len(shares),
+        "least": min(shares),
+        "geometric mean over the fastest baseline": math.exp(
+            statistics.fmean(math.log(share) for share in shares)
+        ),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""How a kernel's problem is called through the operators, and what torch gives for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from search_spaces.records import Workload
+from tuner import ops
+from tuner.ops.operator import OPERATORS
+
+Tensors: TypeAlias = Mapping[str, torch.Tensor]
+
+_NORM_EPS = 1e-5
+
+
+def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], Any] | None:
+    """The call that has this problem; None for a problem that no operator has.
+
+    Its results are the kernel's outputs in their order.
+    """
+    t, eps = tensors, workload.get("eps", _NORM_EPS)
+    x = t.get("x")
+    calls: dict[str, Callable[[], Any]] = {
+        "softmax": lambda: ops.softmax(x),
+        "rms_norm": lambda: ops.rms_norm(x, t["weight"], eps),
+        "layer_norm": lambda: ops.layer_norm(x, x.shape[1:], t["weight"], t["bias"], eps),
+        "softmax_backward": lambda: OPERATORS["softmax_backward"](t["y"], t["dy"], workload["log"]),
+        "norm_backward": lambda: OPERATORS["norm_backward"](
+            x, t["dy"], t["weight"], t["rstd"], t.get("mean")
+        ),
+        "rotary": lambda: ops.rotary(
+            t["q"], t["k"], t["cos"], t["sin"], interleaved=bool(workload["interleaved"])
+        ),
+        "quantize": lambda: ops.quantize(
+            x, getattr(torch, workload.text("to")), workload.text("scales")
+        ),
+        "cross_entropy": lambda: OPERATORS["cross_entropy"](x, t["target"]),
+        "cross_entropy_backward": lambda: OPERATORS["cross_entropy_backward"](
+            x, t["target"], t["lse"], t["grad"]
+        ),
+        "nearest_center": lambda: ops.nearest_center(x, t["centers"]),
+        "matmul": lambda: ops.matmul(t["a"], t["b"]),
+        "attention": lambda: ops.attention(t["q"], t["k"], t["v"], causal=bool(workload["causal"])),
+        "linear_cross_entropy": lambda: OPERATORS["linear_cross_entropy"](
+            t["hidden"], t["weight"], t["target"]
+        ),
+        "linear_cross_entropy_backward": lambda: OPERATORS["linear_cross_entropy_backward"](
+            t["hidden"], t["weight"], t["target"], t["lse"], t["grad"]
+        ),
+    }
+    if kernel == "online_softmax" and workload["mask"] == "none":
+        return lambda: (ops.log_softmax if workload["log"] else ops.softmax)(x)
+    if kernel == "activation" and workload["function"] != "relu1":
+        return lambda: ops.activation(x, workload.text("function"))
+    if kernel == "add_norm" and (workload["kind"], workload["to"]) == ("rms_norm", "same"):
+        return lambda: ops.add_rms_norm(x, t["residual"], t["weight"], eps)[::-1]
+    if kernel == "group_norm" and workload["layout"] == "nchw":
+        groups = workload.size("groups")
+        return lambda: ops.group_norm(x, groups, t["weight"], t["bias"], eps)
+    if kernel == "linear" and workload["epilogue"] in ("none", "gelu", "silu", "swiglu"):
+        return lambda: ops.linear(t["a"], t["w"], t.get("bias"), workload.text("epilogue"))
+    if kernel == "fp8_matmul" and workload["scales"] == "row":
+        names = ("a", "b", "a_scale", "b_scale")
+        return lambda: OPERATORS["scaled_matmul"](*(t[name] for name in names))
+    if kernel == "grouped_attention" and not workload["window"]:
+        causal = bool(workload["causal"])
+        if causal and workload["queries"] != workload["keys"]:
+            return None
+        return lambda: ops.attention(t["q"], t["k"], t["v"], causal=causal)
+    return calls.get(kernel) if "tolerance" not in workload else None
+
+
+def results_of(found: Any) -> list[torch.Tensor]:
+    """A tensor or several as a list."""
+    return [found] if isinstance(found, torch.Tensor) else list(found)

@@ -1,0 +1,153 @@
+"""Which implementation a problem gets, from entries of tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from search_spaces import registry
+from search_spaces.log_ratio import LogRatio
+from search_spaces.records import Workload
+from tuner import runtime
+from tuner.ops import choosing
+from tuner.ops.choosing import choose, pick
+from tuner.ops.problem import Problem
+from tuner.tables.results import pick_implementation
+from tuner.tables.text import document_of
+
+SHIPPED = sorted(Path(runtime.__file__).parent.parent.joinpath("tables").glob("*.json"))
+CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
+
+
+@pytest.fixture
+def softmax_tables(tmp_path, monkeypatch):
+    """Writes a table of softmax whose one entry has some of its fields."""
+
+    def write(**fields):
+        key = {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
+        sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
+        table = runtime.Table(
+            "softmax", "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",
+            entries=(runtime.Entry(key, CONFIG, sizes=sizes),), rule=runtime.Rule("sizes"),
+        )  # fmt: skip
+        document = document_of(table)
+        document["entries"][0] |= fields
+        (tmp_path / "softmax.json").write_text(json.dumps(document))
+        runtime.clear()
+
+    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+    yield write
+    runtime.clear()
+
+
+def problem(rows=1024, cols=512, dtype="bfloat16", **more):
+    dims = {"rows": rows, "cols": cols, "dtype": dtype, **more}
+    return Problem("softmax", dims, {}, {"out": (rows, cols)})
+
+
+def test_an_entry_names_its_config(softmax_tables):
+    softmax_tables(baselines={"eager": 1.5, "compile": 1.1}, implementation="tuned")
+    choice = choose(problem())
+    assert (choice.implementation, choice.config, choice.gain) == ("tuned", CONFIG, 1.5)
+
+
+def test_an_entry_names_a_baseline(softmax_tables):
+    softmax_tables(baselines={"eager": 0.9, "vendor": 0.8}, implementation="vendor")
+    choice = choose(problem(rows=1500))
+    assert (choice.implementation, choice.config) == ("vendor", None)
+    assert choice.entry == {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
+
+
+def test_a_far_entry_says_nothing(softmax_tables):
+    softmax_tables()
+    assert choose(problem(rows=4096)).implementation == "tuned"
+    assert choose(problem(rows=4097)).implementation == "eager"
+
+
+def test_torch_runs_without_an_entry(softmax_tables):
+    softmax_tables()
+    assert choose(problem(dtype="float32")).reason == "no table serves it"
+    assert "more than the 32768" in choose(problem(cols=40000)).reason
+
+
+def test_eps_changes_no_choice():
+    found = Problem("rms_norm", {"rows": 1, "cols": 2, "dtype": "float32", "eps": 1e-6}, {}, {})
+    assert found.key == {"rows": 1, "cols": 2, "dtype": "float32"}
+    assert found.workload["eps"] == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("implementation", "baselines", "expected"),
+    [
+        ("tuned", {}, ("tuned", None)),
+        ("tuned", {"eager": 1.3, "compile": 1.1}, ("tuned", 1.3)),
+        ("compile", {"eager": 1.3, "compile": 0.9}, ("tuned", 1.3)),
+        ("compile", {"eager": 0.95, "vendor": 0.97, "compile": 0.9}, ("eager", 1.0)),
+        ("compile", {"compile": 0.9}, ("tuned", None)),
+        ("eager", {"eager": 0.5, "vendor": 0.6}, ("eager", 1.0)),
+    ],
+)
+def test_nothing_is_compiled_by_torch_for_a_call(implementation, baselines, expected):
+    assert pick(implementation, baselines) == expected
+
+
+def over(**ratios):
+    """ln(baseline time / config time), each with a narrow interval."""
+    import math
+
+    return {n: LogRatio(math.log(r), math.log(r) - 1e-3, math.log(r) + 1e-3)
+            for n, r in ratios.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ({}, "tuned"),
+        ({"eager": 1.2}, "tuned"),
+        ({"eager": 0.995}, "tuned"),  # within 1 %
+        ({"eager": 0.9}, "eager"),
+        ({"compile": 0.9, "eager": 0.905, "vendor": 0.902}, "eager"),
+        ({"compile": 0.9, "vendor": 0.902}, "vendor"),
+        ({"compile": 0.8, "eager": 0.9}, "compile"),
+    ],
+)
+def test_the_fastest_is_named_and_of_equals_the_plainest(ratios, expected):
+    assert pick_implementation(over(**ratios)) == expected
+
+
+def test_a_wide_interval_keeps_the_config():
+    assert pick_implementation({"eager": LogRatio(-0.1, -0.3, 0.1)}) == "tuned"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"implementation": "vendor"}, "implementation is not `tuned` nor one of baselines"),
+        ({"implementation": 3}, "implementation is not text"),
+        ({"baselines": {"eager": "1"}}, "baselines.eager"),
+        ({"baselines": [1]}, "baselines is not an object"),
+    ],
+)
+def test_a_wrong_entry_is_named(softmax_tables, tmp_path, fields, message):
+    softmax_tables(**fields)
+    with pytest.raises(runtime.TableError, match=message):
+        runtime.read(tmp_path / "softmax.json")
+    assert choose(problem()).implementation == "eager"
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name.partition("@")[0])
+def test_shipped_tables_are_of_the_present_kernels(file):
+    table = runtime.read(file)
+    kernel = registry.load(table.kernel)
+    assert table.launch_hash == kernel.launch_hash()
+    for entry in table.entries:
+        workload = Workload.from_mapping(entry.key)
+        kernel.check_workload(workload)
+        assert entry.baselines
+        known = set(kernel.baselines(workload))
+        assert entry.implementation in {"tuned", *known}
+        if choosing.pick(entry.implementation, entry.baselines)[0] == "tuned":
+            assert entry.baselines.get("eager", 1.0) > 0.99

@@ -1,0 +1,23 @@
+"""What operators launch, without a GPU: in the interpreter, which a process has to begin with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CASES = Path(__file__).parent / "interpreted_cases.py"
+
+
+def test_kernels_run_through_their_operators():
+    settings = {"TRITON_INTERPRET": "1", "TUNER_DEVICE": "NVIDIA H200", "TUNER_TABLES": ""}
+    paths = os.pathsep.join([str(CASES.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(CASES)],
+        env={**os.environ, **settings, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout

@@ -1,0 +1,362 @@
+"""Operators mean what torch's functions mean: on a CPU, where torch runs, and as registered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+import tuner
+from tuner import ops
+from tuner.ops.operator import OPERATORS
+
+
+def draw(*sizes, dtype=torch.float32, grad=False):
+    return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """An operator, torch's function, and shapes of tensors that both take."""
+
+    ours: Callable[..., Any]
+    torchs: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+def rms(x, w, eps=1e-5):
+    return functional.rms_norm(x, x.shape[-1:], w, eps)
+
+
+def layer(x, w, b):
+    return functional.layer_norm(x, x.shape[-1:], w, b)
+
+
+def add_rms(x, r, w):
+    return rms(x + r, w), x + r
+
+
+def gated(x):
+    gate, value = x.chunk(2, -1)
+    return functional.silu(gate) * value
+
+
+COUNTERPARTS = {
+    "softmax": Counterpart(ops.softmax, partial(torch.softmax, dim=-1), ((3, 4, 5),)),
+    "softmax of dim 1": Counterpart(
+        partial(ops.softmax, dim=1), partial(torch.softmax, dim=1), ((3, 4, 5),)
+    ),
+    "log_softmax": Counterpart(ops.log_softmax, partial(torch.log_softmax, dim=-1), ((3, 7),)),
+    "rms_norm": Counterpart(partial(ops.rms_norm, eps=1e-5), rms, ((2, 3, 8), (8,))),
+    "rms_norm without eps": Counterpart(
+        ops.rms_norm, lambda x, w: functional.rms_norm(x, (8,), w), ((3, 8), (8,))
+    ),
+    "layer_norm": Counterpart(
+        lambda x, w, b: ops.layer_norm(x, (8,), w, b), layer, ((2, 3, 8), (8,), (8,))
+    ),
+    "layer_norm of two dims": Counterpart(
+        lambda x, w, b: ops.layer_norm(x, (3, 8), w, b),
+        lambda x, w, b: functional.layer_norm(x, (3, 8), w, b),
+        ((2, 3, 8), (3, 8), (3, 8)),
+    ),
+    "layer_norm alone": Counterpart(
+        lambda x: ops.layer_norm(x, (8,)), lambda x: functional.layer_norm(x, (8,)), ((3, 8),)
+    ),
+    "add_rms_norm": Counterpart(ops.add_rms_norm, add_rms, ((2, 3, 8), (2, 3, 8), (8,))),
+    "matmul": Counterpart(ops.matmul, torch.matmul, ((2, 3, 4), (4, 5))),
+    "matmul of batches": Counterpart(ops.matmul, torch.matmul, ((2, 3, 4), (2, 4, 5))),
+    "matmul of a vector": Counterpart(ops.matmul, torch.matmul, ((4,), (4, 5))),
+    "linear": Counterpart(ops.linear, functional.linear, ((2, 3, 4), (5, 4), (5,))),
+    "linear without bias": Counterpart(ops.linear, functional.linear, ((2, 3, 4), (5, 4))),
+    "linear with gelu": Counterpart(
+        partial(ops.linear, activation="gelu"),
+        lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
+        ((3, 4), (5, 4), (5,)),
+    ),
+    "linear with swiglu": Counterpart(
+        partial(ops.linear, activation="swiglu"),
+        lambda x, w: gated(functional.linear(x, w)),
+        ((3, 4), (6, 4)),
+    ),
+    "attention": Counterpart(
+        ops.attention, functional.scaled_dot_product_attention, ((2, 3, 5, 8),) * 3
+    ),
+    "causal attention of groups": Counterpart(
+        partial(ops.attention, causal=True),
+        partial(functional.scaled_dot_product_attention, is_causal=True, enable_gqa=True),
+        ((2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)),
+    ),
+    "attention with a scale": Counterpart(
+        partial(ops.attention, scale=0.3),
+        partial(functional.scaled_dot_product_attention, scale=0.3),
+        ((2, 3, 5, 8),) * 3,
+    ),
+    "swiglu": Counterpart(ops.swiglu, gated, ((3, 8),)),
+    "gelu": Counterpart(partial(ops.activation, function="gelu"), functional.gelu, ((3, 8),)),
+    "group_norm": Counterpart(
+        lambda x, w, b: ops.group_norm(x, 2, w, b),
+        lambda x, w, b: functional.group_norm(x, 2, w, b),
+        ((2, 4, 3, 5), (4,), (4,)),
+    ),
+}
+
+
+def as_list(found):
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.mark.parametrize("name", COUNTERPARTS)
+@pytest.mark.parametrize("kind", ["contiguous", "strided", "float64", "bfloat16", "empty"])
+def test_results_and_gradients_are_those_of_torch(name, kind):
+    case = COUNTERPARTS[name]
+    torch.manual_seed(0)
+    dtype = {"float64": torch.float64, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
+    given = [draw(*shape, dtype=dtype) for shape in case.shapes]
+    if kind == "empty":
+        if given[0].ndim < 2 or "group" in name or "batches" in name or "attention" in name:
+            given[0] = given[0][..., :]
+        else:
+            given[0] = given[0][:0]
+            given[1:] = [each[:0] if each.shape == case.shapes[0] else each for each in given[1:]]
+    if kind == "strided":
+        given = [each.mT.contiguous().mT if each.ndim > 1 else each for each in given]
+    needed = [each.requires_grad_() for each in given]
+    out, expected = as_list(case.ours(*given)), as_list(case.torchs(*given))
+    for one, other in zip(out, expected, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other)
+    pulls = [torch.randn_like(each) for each in expected]
+    found = torch.autograd.grad(out, needed, pulls)
+    for one, other in zip(found, torch.autograd.grad(expected, needed, pulls), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("extra", [{}, {"ignore_index": 2}, {"label_smoothing": 0.1}])
+def test_cross_entropy_is_that_of_torch(reduction, extra):
+    x, target = draw(6, 5, grad=True), torch.tensor([0, 2, 4, 2, 1, 3])
+    out = ops.cross_entropy(x, target, reduction=reduction, **extra)
+    expected = functional.cross_entropy(x, target, reduction=reduction, **extra)
+    torch.testing.assert_close(out, expected)
+    (one,), (other,) = (torch.autograd.grad(each.sum(), x) for each in (out, expected))
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_loss_of_a_linear_layer_is_that_of_its_logits(reduction):
+    hidden, weight = draw(6, 4, grad=True), draw(9, 4, grad=True)
+    target = torch.tensor([0, 2, -100, 8, 1, 3])
+    out = ops.fused_linear_cross_entropy(hidden, weight, target, reduction=reduction)
+    expected = functional.cross_entropy(hidden @ weight.T, target, reduction=reduction)
+    torch.testing.assert_close(out, expected)
+    for one, other in zip(
+        torch.autograd.grad(out.sum(), [hidden, weight]),
+        torch.autograd.grad(expected.sum(), [hidden, weight]),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_target_that_is_no_class_fails_as_in_torch():
+    with pytest.raises(RuntimeError):
+        ops.cross_entropy(draw(2, 3), torch.tensor([0, 3]))
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.booleans())
+@settings(max_examples=20)
+def test_a_rotation_backwards_undoes_it(tokens, heads, interleaved):
+    q, k = draw(tokens, heads, 8, dtype=torch.float64), draw(tokens, 1, 8, dtype=torch.float64)
+    angles = draw(tokens, 4, dtype=torch.float64)
+    there = ops.rotary(q, k, angles.cos(), angles.sin(), interleaved=interleaved)
+    back = ops.rotary(*there, angles.cos(), -angles.sin(), interleaved=interleaved)
+    for one, other in zip(back, (q, k), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("scales", ["row", "block128", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_codes_stand_for_the_numbers(scales, dtype):
+    x = draw(5, 300)
+    codes, scale = ops.quantize(x, dtype, scales)
+    assert codes.dtype is dtype
+    spread = scale.repeat_interleave(128, 1)[:, :300] if scales == "block128" else scale[:, None]
+    error = (codes.float() * spread - x).norm() / x.norm()
+    assert error < 0.03
+
+
+def test_a_float8_layer_is_near_the_exact_one():
+    x, weight = draw(3, 7, 64), draw(32, 64)
+    out = ops.fp8_linear(x, *ops.quantize(weight))
+    exact = x @ weight.T
+    assert out.dtype is torch.bfloat16
+    assert (out.float() - exact).norm() < 0.06 * exact.norm()
+
+
+def test_the_nearest_center_is_found():
+    x, centers = draw(20, 3), draw(4, 3)
+    index, distance = ops.nearest_center(x, centers)
+    exact, place = ((x[:, None] - centers) ** 2).sum(-1).min(1)
+    assert torch.equal(index, place)
+    torch.testing.assert_close(distance, exact)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ops.linear(draw(2, 3), draw(4, 3), activation="gleu"), "activation is 'gleu'"),
+        (lambda: ops.activation(draw(2, 3), "mish"), "function is 'mish'"),
+        (lambda: ops.quantize(draw(2, 3), torch.int16), "torch.int16"),
+        (lambda: ops.cross_entropy(draw(2, 3), torch.tensor([0, 1]), reduction="avg"), "'avg'"),
+    ],
+)
+def test_what_no_operator_takes_is_named_in_one_line(call, message):
+    with pytest.raises(tuner.TunerError, match=message) as caught:
+        call()
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "matmul", "linear", "softmax"])
+def test_bad_shapes_fail_as_in_torch(name):
+    case = COUNTERPARTS[name]
+    given = [draw(2, 3), *(draw(7, 7) for _ in case.shapes[1:])]
+    if name == "softmax":
+        with pytest.raises(IndexError):
+            ops.softmax(given[0], dim=5)
+        return
+    with pytest.raises(RuntimeError):
+        case.ours(*given)
+
+
+# -- as torch sees them ----------------------------------------------------------------------------
+def sample(name):
+    """Arguments of an operator for `torch.library.opcheck`, without gradients where it has none."""
+    rows, vector = draw(4, 6), draw(6)
+    target, scale = torch.tensor([0, 1, 2, 3]), torch.rand(4)
+    q = draw(1, 2, 4, 8)
+    angles = draw(4, 4)
+    samples = {
+        "softmax": (rows,),
+        "log_softmax": (rows,),
+        "softmax_backward": (rows, draw(4, 6), False),
+        "rms_norm": (rows, vector, 1e-5),
+        "layer_norm": (rows, vector, draw(6), 1e-5),
+        "add_rms_norm": (rows, draw(4, 6), vector, 1e-5),
+        "norm_backward": (rows, draw(4, 6), vector, scale, scale),
+        "matmul": (rows, draw(6, 3)),
+        "linear": (rows, draw(3, 6), None, "gelu"),
+        "scaled_matmul": (*ops.quantize(rows)[:1], *ops.quantize(draw(3, 6))[:1], scale, scale[:3]),
+        "quantize": (rows, "row", "int8"),
+        "attention": (q, q, q, True),
+        "rotary": (draw(4, 2, 8), draw(4, 1, 8), angles.cos(), angles.sin(), False),
+        "cross_entropy": (rows, target),
+        "cross_entropy_backward": (rows, target, scale, scale),
+        "linear_cross_entropy": (rows, draw(5, 6), target),
+        "linear_cross_entropy_backward": (rows, draw(5, 6), target, scale, scale),
+        "activation": (draw(4, 6), "swiglu"),
+        "group_norm": (draw(2, 4, 3), draw(4), draw(4), 2, 1e-5),
+        "nearest_center": (rows, draw(3, 6)),
+    }
+    return samples[name]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_registered_as_torch_demands(name):
+    operator, given = getattr(torch.ops.tuner, name).default, sample(name)
+    if (
+        name == "scaled_matmul"
+    ):  # torch multiplies the arguments of its check, and float8 has no product
+        torch.library.opcheck(operator, given, test_utils="test_faketensor")
+    else:
+        torch.library.opcheck(operator, given)
+
+
+def block(x, w, m, b):
+    y = ops.rms_norm(x, w, 1e-5)
+    y = ops.linear(y, m, b, "gelu")
+    y, total = ops.add_rms_norm(y, x, w, 1e-5)
+    return ops.softmax(y) + total
+
+
+def plain_block(x, w, m, b):
+    y = functional.gelu(functional.linear(rms(x, w), m, b))
+    return rms(y + x, w).softmax(-1) + y + x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_graph_is_traced_without_a_break(grad):
+    torch.compiler.reset()
+    given = draw(5, 8, grad=grad), draw(8, grad=grad), draw(8, 8, grad=grad), draw(8)
+    traced = torch.compile(block, fullgraph=True, backend="aot_eager")
+    out, expected = traced(*given), plain_block(*given)
+    torch.testing.assert_close(out, expected)
+    if grad:
+        for one, other in zip(
+            torch.autograd.grad(out.sum(), given[:3]),
+            torch.autograd.grad(expected.sum(), given[:3]),
+            strict=True,
+        ):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_module_is_exported():
+    class Block(torch.nn.Module):
+        def forward(self, x, w, m, b):
+            return block(x, w, m, b)
+
+    given = draw(5, 8), draw(8), draw(8, 8), draw(8)
+    program = torch.export.export(Block(), given)
+    assert "tuner.rms_norm" in f"{program.graph}"
+    torch.testing.assert_close(program.module()(*given), plain_block(*given))
+
+
+def test_transforms_of_functions_see_torch():
+    x, w = draw(3, 4, 8), draw(8)
+    torch.testing.assert_close(torch.vmap(lambda each: ops.rms_norm(each, w, 1e-5))(x), rms(x, w))
+    slope = torch.func.grad(lambda each: ops.softmax(each).square().sum())(x)
+    torch.testing.assert_close(
+        slope, torch.func.grad(lambda each: each.softmax(-1).square().sum())(x)
+    )
+
+
+def test_second_derivatives_exist():
+    given = draw(3, 4, dtype=torch.float64, grad=True), draw(4, dtype=torch.float64, grad=True)
+    assert torch.autograd.gradcheck(partial(ops.rms_norm, eps=1e-5), given)
+    assert torch.autograd.gradgradcheck(partial(ops.rms_norm, eps=1e-5), given)
+
+
+def test_tensor_subclasses_keep_their_meaning():
+    class Tagged(torch.Tensor):
+        pass
+
+    found = ops.softmax(draw(3, 4).as_subclass(Tagged))
+    assert type(found) is Tagged
+
+
+def test_the_report_names_what_ran():
+    ops.softmax(draw(3, 11))
+    (use,) = [use for use in ops.report() if use.operator == "softmax" and use.calls][:1]
+    assert use.implementation == "eager"
+    assert "no kernel runs on cpu" in use.reason
+    assert "softmax" in str(ops.report())
+
+
+def test_an_import_of_the_operators_loads_no_compiler():
+    heavy = "('ray', 'optuna', 'plotly', 'pandas')"
+    code = f"import sys, tuner.ops; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

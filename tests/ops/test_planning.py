@@ -1,0 +1,92 @@
+"""Plans: the arguments of launches for other tensors than those that they were made with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_spaces import registry
+from search_spaces.tensors import empty_tensors
+from tuner.ops.operator import OPERATORS
+from tuner.ops.planning import PlanError, Template, _distinct
+from workers.device import offline
+
+H200 = offline("cuda:90")
+KERNELS = (
+    *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
+    *("norm_backward", "matmul", "linear", "fp8_matmul", "attention", "grouped_attention"),
+    *("cross_entropy", "cross_entropy_backward", "linear_cross_entropy", "activation", "quantize"),
+    *("linear_cross_entropy_backward", "group_norm", "rotary", "nearest_center"),
+)
+
+
+def tensors_of(kernel, workload, config, seed):
+    made = {**kernel.outputs(workload), **kernel.scratch(workload, config)}
+    return {**kernel.make_inputs(workload, seed, "cpu"), **empty_tensors(made, "cpu")}
+
+
+def check_equal(filled, expected):
+    """A filled argument is that of a launch; tensors are passed by their addresses."""
+    if isinstance(expected, torch.Tensor):
+        assert filled == expected.data_ptr()
+    elif hasattr(expected, "base"):
+        assert filled.base.data_ptr() == expected.base.data_ptr()
+        for each in ("shape", "strides", "block_shape"):
+            assert getattr(filled, each) == getattr(expected, each)
+    else:
+        assert filled is expected or filled == expected
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@settings(max_examples=6)
+@given(data=st.data())
+def test_filled_arguments_are_those_of_a_launch_of_its_own(name, data):
+    kernel = registry.load(name)
+    workload = kernel.small_workload(data.draw(st.sampled_from(kernel.workloads())))
+    space = kernel.space(workload).bind(workload, H200)
+    default = kernel.default_config(workload, H200)
+    configs = [default, *(each for _, each in zip(range(40), space.enumerate(), strict=False))]
+    config = data.draw(st.sampled_from(configs))
+    first = tensors_of(kernel, workload, config, 0)
+    other = tensors_of(kernel, workload, config, 1)
+    names = list(first)
+    launches = kernel.launches(workload, config, first)
+    genuine = kernel.launches(workload, config, other)
+    for launch, own in zip(launches, genuine, strict=True):
+        template = Template(launch, [first[each] for each in names])
+        given_now = [other[each] for each in names]
+        filled = template.fill(given_now, [each.data_ptr() for each in given_now])
+        expected = dict(zip(own.fn.arg_names, own.args, strict=False)) | dict(own.kwargs)
+        for parameter, value in zip(own.fn.arg_names, filled, strict=True):
+            if parameter in expected:
+                check_equal(value, expected[parameter])
+
+
+def test_a_launch_on_a_tensor_of_its_own_has_no_template():
+    kernel = registry.load("softmax")
+    workload = kernel.small_workload(kernel.workloads()[0])
+    config = kernel.default_config(workload, H200)
+    (launch,) = kernel.launches(workload, config, tensors_of(kernel, workload, config, 0))
+    with pytest.raises(PlanError, match="made itself"):
+        Template(launch, [torch.empty(3)])
+
+
+@given(st.integers(0, 3), st.integers(1, 5), st.booleans())
+def test_tensors_that_overlap_are_copied_in_their_alignment(shift, rows, transposed):
+    whole = torch.arange(64.0)
+    view = whole[shift : shift + 4 * rows].view(rows, 4)
+    view = view.T if transposed else view
+    found = _distinct({"x": view, "y": view})
+    assert found["x"] is view
+    copied = found["y"]
+    assert torch.equal(copied, view)
+    assert copied.stride() == view.stride()
+    assert copied.data_ptr() % 16 == view.data_ptr() % 16
+    assert copied.untyped_storage().data_ptr() != view.untyped_storage().data_ptr()
+
+
+def test_every_kernel_of_an_operator_has_a_template():
+    """The list above is that of all kernels that operators name."""
+    assert len(KERNELS) == len(OPERATORS) + 1  # grouped_attention

@@ -1,0 +1,46 @@
+"""The kernel library as functions of tensors, with the signatures of torch where it has one.
+
+    from tuner import ops
+
+    y = ops.rms_norm(x, weight, 1e-6)
+    print(ops.report())
+
+Each call runs the implementation that was measured fastest for its shapes on this device: a
+kernel with a config from a table, or a vendor's library; and torch where nothing is known. Results,
+gradients and errors are those of torch within the tolerance of the dtype.
+"""
+
+from __future__ import annotations
+
+from tuner.ops.attention import attention, rotary
+from tuner.ops.compiling import warm
+from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
+from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
+from tuner.ops.products import fp8_linear, linear, matmul
+from tuner.ops.quantizing import quantize
+from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
+from tuner.ops.usage import Report, Use, report
+
+__all__ = [
+    "Report",
+    "Use",
+    "activation",
+    "add_rms_norm",
+    "attention",
+    "cross_entropy",
+    "fp8_linear",
+    "fused_linear_cross_entropy",
+    "group_norm",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "matmul",
+    "nearest_center",
+    "quantize",
+    "report",
+    "rms_norm",
+    "rotary",
+    "softmax",
+    "swiglu",
+    "warm",
+]

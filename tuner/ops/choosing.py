@@ -1,0 +1,78 @@
+"""Which implementation a problem gets: a config of a table, a baseline that was faster, or torch.
+
+The tables are those of `TUNER_TABLES`, then those of the package. An entry names what its
+confirmation found fastest; between entries the nearest valid one decides. A problem without an
+entry gets torch. `compile` runs nowhere, since a call must not start a compiler: the fastest other
+implementation takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search_spaces import registry
+from search_spaces.errors import WorkloadError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Config, Value
+from tuner import runtime
+from tuner.ops.problem import Problem
+
+#: The config of an entry is launched. Other names are those of baselines.
+TUNED = "tuned"
+#: The plainest baseline, what torch's users write: an operator has it as a function of its own.
+EAGER = "eager"
+_COMPILED = "compile"
+#: Octaves from a workload to an entry whose times say something of it.
+FARTHEST = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The implementation of a problem."""
+
+    #: `tuned`, or the name of a baseline.
+    implementation: str
+    #: Why, in a clause.
+    reason: str
+    #: The kernel; None where nothing of it is needed.
+    kernel: Kernel | None = None
+    #: Of `tuned`: what is launched.
+    config: Config | None = None
+    #: The workload whose entry decided.
+    entry: Mapping[str, Value] | None = None
+    #: Time of the fastest baseline over that of the implementation, as confirmed; None if unknown.
+    gain: float | None = None
+
+
+def choose(problem: Problem) -> Choice:
+    """The implementation for a problem on the current device."""
+    kernel = registry.load(problem.kernel)
+    try:
+        kernel.check_workload(problem.workload)
+    except WorkloadError as error:
+        return Choice(EAGER, error.message)
+    # Correctness follows from the code that the tables ship with, whatever Triton compiles it.
+    hit = runtime.lookup(problem.kernel, problem.key, device="nearest", stale="use")
+    if hit is None or hit.entry is None:
+        return Choice(EAGER, "no table serves it")
+    if hit.distance > FARTHEST:
+        return Choice(EAGER, f"the nearest entry is {hit.distance:.1f} octaves away")
+    name, gain = pick(hit.entry.implementation, hit.entry.baselines)
+    reason = "fastest in its entry" if hit.how == "exact" else "fastest in the nearest entry"
+    config = hit.config if name == TUNED else None
+    return Choice(name, reason, kernel, config, hit.entry.key, gain)
+
+
+def pick(implementation: str, baselines: Mapping[str, float]) -> tuple[str, float | None]:
+    """The implementation that may run in a call, and its gain over the fastest baseline.
+
+    baselines: time of each over that of the entry's config.
+    """
+    others = {name: ratio for name, ratio in baselines.items() if name != _COMPILED}
+    if implementation == _COMPILED:
+        times = {TUNED: 1.0, **others}
+        implementation = min(times, key=times.__getitem__)
+    if not others:
+        return implementation, None
+    return implementation, min(others.values()) / others.get(implementation, 1.0)

@@ -1,0 +1,44 @@
+"""When calls may compile kernels, and `warm`, which compiles them ahead of time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from search_spaces.errors import TunerError
+
+#: `call`: a call that needs a kernel compiles it. `warm`: only calls inside of `warm` do.
+VARIABLE = "TUNER_OPS_COMPILE"
+_MODES = ("call", "warm")
+_warming = threading.local()
+
+
+def warm(call: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
+    """Call a model or a function once, so that later calls compile nothing.
+
+    Shapes, dtypes, strides and alignments are as in later calls; each kind needs a call of its own.
+    With `TUNER_OPS_COMPILE=warm` nothing else compiles: a call whose kernel is missing runs on
+    torch. A CUDA graph can be captured afterwards.
+    """
+    before = getattr(_warming, "on", False)
+    _warming.on = True
+    try:
+        call(*arguments, **keywords)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    finally:
+        _warming.on = before
+
+
+def refuse() -> str:
+    """Why a call may not compile now; empty where it may."""
+    mode = os.environ.get(VARIABLE, _MODES[0])
+    if mode not in _MODES:
+        raise TunerError(f"{VARIABLE} is {mode!r}", f"set it to {' or '.join(_MODES)}")
+    if mode == "call" or getattr(_warming, "on", False):
+        return ""
+    return f"{VARIABLE}=warm, and the call is outside of ops.warm"

@@ -1,0 +1,154 @@
+"""Functions of single elements, group norm of images, and the nearest of some centers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Value
+from tuner.ops.operator import Operator
+from tuner.ops.problem import Problem
+from tuner.ops.rows import are_vectors, as_rows, dtype_name
+
+# -- activations -----------------------------------------------------------------------------------
+_PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+    "relu": functional.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+_GATED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "swiglu": lambda gate, value: functional.silu(gate) * value,
+    "geglu": lambda gate, value: functional.gelu(gate) * value,
+}
+
+
+def _activation_problem(x: torch.Tensor, function: str) -> Problem | None:
+    sizes = as_rows(x)
+    gated = function in _GATED
+    if sizes is None or (gated and sizes[1] % 2):
+        return None
+    rows, width = sizes
+    cols = width // 2 if gated else width
+    dims: dict[str, Value] = {
+        "rows": rows,
+        "cols": cols,
+        "function": function,
+        "dtype": dtype_name(x),
+    }
+    return Problem("activation", dims, {"x": x.view(sizes)}, {"out": (*x.shape[:-1], cols)})
+
+
+def _activation_of_torch(x: torch.Tensor, function: str) -> torch.Tensor:
+    if function in _GATED:
+        gate, value = x.chunk(2, -1)
+        return _GATED[function](gate, value)
+    return _PLAIN[function](x)
+
+
+_activation = Operator[torch.Tensor](
+    "activation", "(Tensor x, str function) -> Tensor", _activation_of_torch, _activation_problem
+)
+
+
+def activation(x: torch.Tensor, function: str) -> torch.Tensor:
+    """gelu (exact), gelu_tanh, silu, relu, sigmoid or tanh of every element; or, of x[..., 2 n],
+    the gated swiglu or geglu of its halves, the gate first. With gradients, torch runs."""
+    if function not in _PLAIN and function not in _GATED:
+        known = ", ".join([*_PLAIN, *_GATED])
+        raise TunerError(f"ops.activation: function is {function!r}", f"use one of {known}")
+    return _activation(x, function)
+
+
+def swiglu(x: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * value of x[..., 2 n], whose first half is the gate."""
+    return activation(x, "swiglu")
+
+
+# -- group norm ------------------------------------------------------------------------------------
+def _group_norm_problem(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
+) -> Problem | None:
+    if x.ndim < 3 or as_rows(x) is None or not are_vectors(x.shape[1], x, weight, bias):
+        return None
+    batch, channels = x.shape[:2]
+    if eps <= 0 or channels % groups:
+        return None
+    flat = x.view(batch, channels, -1)
+    dims: dict[str, Value] = {"batch": batch, "channels": channels, "pixels": flat.shape[2]}
+    dims |= {"groups": groups, "layout": "nchw", "dtype": dtype_name(x)}
+    dims |= {} if eps == 1e-5 else {"eps": eps}
+    tensors = {"x": flat, "weight": weight, "bias": bias}
+    return Problem("group_norm", dims, tensors, {"out": x.shape})
+
+
+def _group_norm_of_torch(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
+) -> torch.Tensor:
+    return functional.group_norm(x, groups, weight, bias, eps)
+
+
+_group_norm = Operator[torch.Tensor](
+    "group_norm",
+    "(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> Tensor",
+    _group_norm_of_torch,
+    _group_norm_problem,
+    autocast="float32",
+)
+
+
+def group_norm(
+    x: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """Group norm of images, as `torch.nn.functional.group_norm`. With gradients, torch runs."""
+    if weight is None or bias is None:
+        return functional.group_norm(x, num_groups, weight, bias, eps)
+    return _group_norm(x, weight, bias, num_groups, eps)
+
+
+# -- nearest center --------------------------------------------------------------------------------
+def _nearest_problem(x: torch.Tensor, centers: torch.Tensor) -> Problem | None:
+    tensors = {"x": x, "centers": centers}
+    if any(each.ndim != 2 or as_rows(each) is None for each in tensors.values()):
+        return None
+    if x.dtype != centers.dtype or x.shape[1] != centers.shape[1]:
+        return None
+    rows, dim = x.shape
+    dims: dict[str, Value] = {
+        "rows": rows,
+        "centers": centers.shape[0],
+        "dim": dim,
+        "dtype": dtype_name(x),
+    }
+    return Problem("nearest_center", dims, tensors, {"index": (rows,), "distance": (rows,)})
+
+
+def _nearest_of_torch(x: torch.Tensor, centers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    distance, index = torch.cdist(x.to(wide), centers.to(wide)).min(1)
+    return index, (distance * distance).float()
+
+
+_nearest_center = Operator[tuple[torch.Tensor, torch.Tensor]](
+    "nearest_center",
+    "(Tensor x, Tensor centers) -> (Tensor, Tensor)",
+    _nearest_of_torch,
+    _nearest_problem,
+)
+
+
+def nearest_center(x: torch.Tensor, centers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The index (int64) of the nearest center of each point, and its squared distance (float32).
+
+    x[rows, dim], centers[count, dim]: of one dtype. A step of k-means.
+    """
+    return _nearest_center(x, centers)

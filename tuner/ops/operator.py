@@ -1,0 +1,285 @@
+"""An operator: a function of tensors that runs the implementation measured fastest for each call.
+
+An operator has a schema, a function of torch, and a `Problem` for the calls that a kernel can take.
+The function of torch defines what the operator means: it runs for all other calls, for shapes
+without an entry, on other devices, under vmap, and for tensor subclasses.
+
+A call takes one of three ways:
+
+1. plain tensors: the decision for these shapes, strides, dtypes, alignments and scalars, made at
+   the first such call and kept (`choosing.py`, `planning.py`);
+2. `torch.compile`, `torch.export`, fake tensors, and calls that need a gradient which a kernel
+   computes: the operator `torch.ops.tuner.<name>`, which runs 1. inside;
+3. all else: the function of torch, with torch's own gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from tuner.ops import compiling
+from tuner.ops.choosing import EAGER, TUNED, Choice, choose
+from tuner.ops.planning import Plan, launch_all
+from tuner.ops.problem import Problem
+
+_NAMESPACE = "tuner"
+#: Types of tensors that kernels read.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+#: Decisions that an operator keeps; it forgets all of them when there are more.
+_MOST_KEPT = 8192
+#: Of `autocast`: the arguments get the dtype of autocast; else float32.
+_LOWER = "lower"
+
+#: What an operator returns: a tensor or a tuple of tensors.
+Result = TypeVar("Result")
+#: A call, as far as its decision depends on it.
+_Key: TypeAlias = tuple[Any, ...]
+#: Runs an implementation; None where torch's function does.
+_Run: TypeAlias = Callable[[Sequence[Any]], Any]
+
+_deciding = threading.RLock()
+#: All operators by name.
+OPERATORS: dict[str, Operator[Any]] = {}
+
+
+@dataclass(slots=True)
+class Decision:
+    """What runs for calls of one kind."""
+
+    choice: Choice
+    #: The problem as text; empty where no kernel takes the call.
+    workload: str
+    run: _Run | None
+    calls: int = 0
+
+
+class Operator(Generic[Result]):
+    """One operator, registered as `torch.ops.tuner.<name>`.
+
+    schema: as `torch.library` has it, without the name: `(Tensor x) -> Tensor`. reference: the
+    function of torch. problem: of the same arguments; None for a call that no kernel takes. It
+    gives the tensor arguments under the kernel's names, in their order. setup_context, backward: as
+    `torch.library.register_autograd` takes them; without, torch differentiates the reference.
+    autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        reference: Callable[..., Result],
+        problem: Callable[..., Problem | None],
+        *,
+        setup_context: Callable[..., None] | None = None,
+        backward: Callable[..., Any] | None = None,
+        autocast: str = "",
+    ) -> None:
+        self.name, self.reference = name, reference
+        self._problem, self._autocast = problem, autocast
+        self._decisions: dict[_Key, Decision] = {}
+        self._differentiates = backward is not None
+        place = f"{_NAMESPACE}::{name}"
+        torch.library.define(place, schema)
+        torch.library.impl(place, "CompositeExplicitAutograd")(self._execute)
+        torch.library.register_fake(place)(self._fake)
+        if backward is not None:
+            torch.library.register_autograd(place, backward, setup_context=setup_context)
+        self._op = getattr(getattr(torch.ops, _NAMESPACE), name).default
+        OPERATORS[name] = self
+
+    # -- the three ways ------------------------------------------------------------------------
+    def __call__(self, *arguments: Any) -> Result:
+        if self._autocast and torch.is_autocast_enabled("cuda"):
+            return self._cast(arguments)
+        if torch.compiler.is_compiling():
+            if self._differentiates or not _needs_gradient(arguments):
+                return self._call_op(arguments)
+            return self.reference(*arguments)
+        key, gradient, way = _read(arguments)
+        if way is not None:
+            return self._call_op(arguments) if way else self.reference(*arguments)
+        decision = self._decisions.get(key) or self._decide(key, arguments)
+        decision.calls += 1
+        if decision.run is None:
+            return self.reference(*arguments)
+        if gradient and torch.is_grad_enabled():
+            return self._call_op(arguments) if self._differentiates else self.reference(*arguments)
+        found: Result = decision.run(arguments)
+        return found
+
+    def _call_op(self, arguments: Sequence[Any]) -> Result:
+        found: Result = self._op(*arguments)
+        return found
+
+    def _execute(self, *arguments: Any) -> Any:
+        """The implementation of `torch.ops.tuner.<name>`: new contiguous tensors."""
+        key = _read(arguments)[0]
+        decision = self._decisions.get(key) or self._decide(key, arguments)
+        if decision.run is not None:
+            return decision.run(arguments)
+        with torch.autocast("cuda", enabled=False):
+            return _contiguous(self.reference(*arguments), arguments)
+
+    def _fake(self, *arguments: Any) -> Any:
+        return _contiguous(self.reference(*arguments), arguments)
+
+    def _cast(self, arguments: Sequence[Any]) -> Result:
+        dtype = torch.get_autocast_dtype("cuda") if self._autocast == _LOWER else torch.float32
+        with torch.autocast("cuda", enabled=False):
+            return self(*(_cast(each, dtype) for each in arguments))
+
+    def decisions(self) -> list[Decision]:
+        """What runs for each kind of call so far."""
+        return [*self._decisions.values()]
+
+    def forget(self) -> None:
+        """Forget all decisions, as after another table was installed."""
+        self._decisions.clear()
+
+    # -- decisions -----------------------------------------------------------------------------
+    def _decide(self, key: _Key, arguments: Sequence[Any]) -> Decision:
+        with _deciding:
+            if key in self._decisions:
+                return self._decisions[key]
+            decision, final = self._make_decision(arguments)
+            if final:
+                if len(self._decisions) >= _MOST_KEPT:
+                    self._decisions.clear()
+                self._decisions[key] = decision
+            return decision
+
+    def _make_decision(self, arguments: Sequence[Any]) -> tuple[Decision, bool]:
+        """What runs for a call, and whether later calls may rely on it."""
+        device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
+        empty = any(isinstance(each, torch.Tensor) and not each.numel() for each in arguments)
+        if not _takes_kernels(device) or empty:
+            why = "an argument is empty" if empty else f"no kernel runs on {device.type}"
+            return Decision(Choice(EAGER, why), "", None), True
+        problem = self._problem(*arguments)
+        if problem is None:
+            return Decision(Choice(EAGER, "no kernel takes this call"), "", None), True
+        with torch.no_grad(), torch.cuda.device(device if device.type == "cuda" else -1):
+            choice = choose(problem)
+            wait = _why_not_now(choice, device)
+            if wait:
+                return Decision(Choice(EAGER, wait), problem.workload.key, None), False
+            try:
+                run = self._prepare(problem, choice, arguments)
+            except Exception as error:
+                line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                choice, run = Choice(EAGER, f"{choice.implementation} failed: {line}"), None
+        return Decision(choice, problem.workload.key, run), True
+
+    def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
+        if choice.implementation == EAGER or choice.kernel is None:
+            return None
+        kernel, config = choice.kernel, choice.config
+        if choice.implementation != TUNED:
+            return self._prepare_baseline(problem, choice)
+        assert config is not None
+        device = next(iter(problem.tensors.values())).device
+        if device.type == "cpu":
+
+            def interpret(arguments: Sequence[Any]) -> Any:
+                again = self._problem(*arguments)
+                assert again is not None
+                return _one_or_all([*launch_all(again, kernel, config, device).values()])
+
+            return interpret
+        places = [at for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
+        plan = Plan(problem, kernel, config, [arguments[at] for at in places])
+        if len(places) == 1 and len(problem.outputs) == 1:
+            (at,) = places
+            return lambda given: plan([given[at]])[0]
+        return lambda given: _one_or_all(plan([given[at] for at in places]))
+
+    def _prepare_baseline(self, problem: Problem, choice: Choice) -> _Run:
+        assert choice.kernel is not None
+        baseline = choice.kernel.baselines(problem.workload)[choice.implementation]
+        baseline(problem.tensors)  # what is not installed, or refuses this call, says so here
+
+        def run(arguments: Sequence[Any]) -> Any:
+            again = self._problem(*arguments)
+            assert again is not None
+            found = baseline(again.tensors)
+            return _one_or_all(
+                [found[name].reshape(shape) for name, shape in again.outputs.items()]
+            )
+
+        return run
+
+
+def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
+    """The key of a call, whether an argument needs a gradient, and None for plain tensors.
+
+    Else whether the operator takes the call, as for fake tensors; torch's function does where not,
+    as under vmap and for tensor subclasses.
+    """
+    if torch._C._len_torch_dispatch_stack():
+        return (), False, True
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return (), False, False
+    gradient = False
+    key: list[Any] = []
+    for each in arguments:
+        if type(each) in _PLAIN:
+            key += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15)
+            gradient = gradient or each.requires_grad
+        elif isinstance(each, torch.Tensor):
+            return (), False, isinstance(each, FakeTensor | FunctionalTensor)
+        else:
+            key.append(each)
+    return tuple(key), gradient, None
+
+
+def _needs_gradient(arguments: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in arguments
+    )
+
+
+def _cast(argument: Any, dtype: torch.dtype) -> Any:
+    """An argument as autocast hands it on: 64-bit and integer tensors stay."""
+    if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
+        return argument
+    return argument if argument.dtype is torch.float64 else argument.to(dtype)
+
+
+def _contiguous(found: Any, arguments: Sequence[Any]) -> Any:
+    """Results of torch's function as those of kernels are: contiguous, and no argument itself."""
+    given = {id(each) for each in arguments}
+
+    def own(each: torch.Tensor) -> torch.Tensor:
+        return each.clone() if id(each) in given else each.contiguous()
+
+    return own(found) if isinstance(found, torch.Tensor) else tuple(map(own, found))
+
+
+def _one_or_all(found: Sequence[torch.Tensor]) -> Any:
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _interprets() -> bool:
+    """Whether Triton interprets kernels, which then run on tensors of the CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _takes_kernels(device: torch.device) -> bool:
+    return device.type == "cuda" or (device.type == "cpu" and _interprets())
+
+
+def _why_not_now(choice: Choice, device: torch.device) -> str:
+    """Why this call may not compile what later calls may run."""
+    if choice.implementation != TUNED or device.type != "cuda":
+        return ""
+    if torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is captured, in which nothing can be compiled: call ops.warm before"
+    return compiling.refuse()

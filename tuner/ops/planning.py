@@ -1,0 +1,202 @@
+"""The launches of a problem, planned once and repeated on other tensors.
+
+Notation: a slot is the place of a tensor among all tensors of a plan, the inputs, then the outputs,
+then the scratch buffers. An argument of a launch that is a tensor is a slot and an offset in bytes;
+all others are constant, since a plan serves only calls whose shapes, strides, dtypes, alignments
+and scalars are equal (`operator.py` has the key).
+
+`kernel.launches` is asked once. Its Triton functions are compiled without a launch, and a call of
+the plan passes addresses to the compiled kernels: what it costs is the allocation of the outputs
+and Triton's launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.records import Config, TensorSpec
+from search_spaces.shape_tensor import torch_dtype
+from tuner.ops.problem import Problem
+
+#: A position among the arguments of a launch, the slot, and the offset in bytes.
+_Address: TypeAlias = tuple[int, int, int]
+#: The same for a descriptor, which holds its tensor and describes it.
+_Described: TypeAlias = tuple[int, int, Any]
+
+
+class PlanError(Exception):
+    """A launch that cannot be repeated on other tensors; the message says why."""
+
+
+class Plan:
+    """The launches of one problem on one device."""
+
+    def __init__(
+        self, problem: Problem, kernel: Kernel, config: Config, given: Sequence[torch.Tensor]
+    ) -> None:
+        """Compile the launches.
+
+        given: the arguments of the operator that the problem's tensors are views of, in their
+        order. Raises `PlanError`, and whatever the compilation raises.
+        """
+        workload = problem.workload
+        specs = kernel.outputs(workload)
+        made = {**specs, **kernel.scratch(workload, config)}
+        device = given[0].device
+        self._device, self._index = device, device.index
+        self._buffers = [
+            _describe_buffer(problem.outputs.get(name, spec.shape), torch_dtype(spec.dtype), given)
+            for name, spec in made.items()
+        ]
+        names = [*problem.tensors, *made]
+        self._results = [names.index(name, len(given)) for name in problem.outputs]
+        tensors = _distinct(problem.tensors)
+        for name, spec in made.items():
+            tensors[name] = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
+        known = [tensors[name] for name in names]
+        self._launches = [
+            (Template(launch, known).fill, _compile(launch, device))
+            for launch in kernel.launches(workload, config, tensors)
+        ]
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs for these inputs, in the order of the problem's tensors."""
+        if torch._C._cuda_getDevice() != self._index:
+            with torch.cuda.device(self._device):
+                return self(inputs)
+        tensors = [*inputs]
+        for like, shape, dtype in self._buffers:
+            if like is None:
+                tensors.append(torch.empty(shape, dtype=dtype, device=self._device))
+            else:
+                tensors.append(torch.empty_like(inputs[like]))
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        stream = torch._C._cuda_getCurrentRawStream(self._index)
+        for fill, launch in self._launches:
+            launch(*fill(tensors, addresses), stream=stream)
+        return [tensors[slot] for slot in self._results]
+
+
+def _describe_buffer(
+    shape: tuple[int, ...], dtype: torch.dtype, inputs: Sequence[torch.Tensor]
+) -> tuple[int | None, tuple[int, ...], torch.dtype]:
+    """How a buffer is allocated: like an input, which takes less time, or by shape and dtype."""
+    for at, each in enumerate(inputs):
+        if each.dtype == dtype and each.shape == shape and each.is_contiguous():
+            return at, shape, dtype
+    return None, shape, dtype
+
+
+class Template:
+    """The arguments of one launch, to be filled with the tensors of another call.
+
+    tensors: those that the launch was made with, in the order of the slots; none overlaps another.
+    Raises `PlanError` where an argument belongs to none of them.
+    """
+
+    def __init__(self, launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
+        given = dict(zip(launch.fn.arg_names, launch.args, strict=False)) | dict(launch.kwargs)
+        self._values = [given.get(each.name, each.default) for each in launch.fn.params]
+        self._addresses: list[_Address] = []
+        self._described: list[_Described] = []
+        places = [_place(tensor) for tensor in tensors]
+        for at, value in enumerate(self._values):
+            held = value if _is_tensor(value) else _tensor_of(value)
+            if held is None:
+                continue
+            slot, offset = _find(held, places)
+            if held is value:
+                self._addresses.append((at, slot, offset))
+            elif offset:
+                raise PlanError("a descriptor begins inside of a tensor")
+            else:
+                self._described.append((at, slot, value))
+
+    def fill(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int]) -> list[Any]:
+        """All arguments in their order; tensors are passed by their addresses."""
+        values = self._values.copy()
+        for at, slot, offset in self._addresses:
+            values[at] = addresses[slot] + offset
+        for at, slot, description in self._described:
+            values[at] = replace(description, base=tensors[slot])
+        return values
+
+
+def _compile(launch: Launch, device: torch.device) -> Callable[..., Any]:
+    """What launches the compiled kernel on that device with all arguments in their order."""
+    grid = (*launch.grid, 1, 1)[:3]
+    with torch.cuda.device(device):
+        compiled = launch.fn.run(*launch.args, grid=grid, warmup=True, **launch.kwargs)
+        run: Callable[..., Any] = compiled[grid]
+    return run
+
+
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
+
+
+def _tensor_of(value: object) -> torch.Tensor | None:
+    """The tensor that a descriptor describes; None for a constant."""
+    found = getattr(value, "base", None) if is_dataclass(value) else None
+    return found if _is_tensor(found) else None
+
+
+def _place(tensor: torch.Tensor) -> range:
+    """The addresses of a tensor's elements; one at least."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    first = tensor.data_ptr()
+    return range(first, first + (last + 1) * tensor.element_size())
+
+
+def _find(tensor: torch.Tensor, places: Sequence[range]) -> tuple[int, int]:
+    """The slot and the offset of a tensor that a launch receives."""
+    address = tensor.data_ptr()
+    for slot, place in enumerate(places):
+        if address in place:
+            return slot, address - place.start
+    raise PlanError("a launch receives a tensor that the kernel made itself")
+
+
+def _distinct(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same tensors, copied where two of them overlap: a slot is found by its address."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        mine = _place(tensor)
+        overlaps = any(
+            mine.start < other.stop and other.start < mine.stop
+            for other in map(_place, found.values())
+        )
+        found[name] = _copy(tensor) if overlaps else tensor
+    return found
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy at an address of the same alignment to 16 bytes, with the same strides."""
+    shift = tensor.data_ptr() % 16 // tensor.element_size()
+    size = len(_place(tensor)) // tensor.element_size()
+    whole = torch.empty(size + shift, dtype=tensor.dtype, device=tensor.device)
+    return whole.as_strided(tensor.shape, tensor.stride(), shift).copy_(tensor)
+
+
+def launch_all(
+    problem: Problem, kernel: Kernel, config: Config, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """The outputs of a problem by launches as the kernel makes them, without a plan.
+
+    For Triton's interpreter, and for kernels whose launches cannot be repeated.
+    """
+    tensors = dict(problem.tensors)
+    made: Mapping[str, TensorSpec] = {
+        **kernel.outputs(problem.workload),
+        **kernel.scratch(problem.workload, config),
+    }
+    for name, spec in made.items():
+        tensors[name] = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
+    for launch in kernel.launches(problem.workload, config, tensors):
+        launch.fn[launch.grid](*launch.args, **launch.kwargs)
+    return {name: tensors[name].view(shape) for name, shape in problem.outputs.items()}

@@ -1,0 +1,176 @@
+"""Matrix products and linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Value
+from tuner.ops.operator import Operator
+from tuner.ops.problem import Problem
+from tuner.ops.quantizing import quantize
+from tuner.ops.rows import as_rows, dtype_name
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _are_matrices(*tensors: torch.Tensor) -> bool:
+    """Whether these are contiguous and of one dtype, of which kernels are as exact as torch is."""
+    dtype = tensors[0].dtype
+    if dtype not in _FLOATS or any(each.dtype != dtype for each in tensors):
+        return False
+    if dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+        return False
+    return all(each.is_contiguous() for each in tensors)
+
+
+# -- matmul ----------------------------------------------------------------------------------------
+def _matmul_problem(a: torch.Tensor, b: torch.Tensor) -> Problem | None:
+    if a.ndim < 2 or b.ndim != 2 or a.shape[-1] != b.shape[0] or not _are_matrices(a, b):
+        return None
+    k, n = b.shape
+    m = a.numel() // k
+    dims: dict[str, Value] = {"M": m, "N": n, "K": k, "dtype": dtype_name(a)}
+    return Problem("matmul", dims, {"a": a.view(m, k), "b": b}, {"out": (*a.shape[:-1], n)})
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*(each for each in inputs if isinstance(each, torch.Tensor)))
+
+
+def _backward_of_matmul(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = ctx.saved_tensors
+    rows = a.reshape(-1, a.shape[-1]).T
+    return grad @ b.T, rows @ grad.reshape(-1, grad.shape[-1])
+
+
+_matmul = Operator[torch.Tensor](
+    "matmul",
+    "(Tensor a, Tensor b) -> Tensor",
+    torch.matmul,
+    _matmul_problem,
+    setup_context=_save_inputs,
+    backward=_backward_of_matmul,
+    autocast="lower",
+)
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b, as `torch.matmul`: kernels take a matrix b, and any a of at least two dims."""
+    if a.ndim < 2 or b.ndim != 2:
+        return torch.matmul(a, b)
+    return _matmul(a, b)
+
+
+# -- linear ----------------------------------------------------------------------------------------
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "swiglu": lambda x: functional.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
+}
+
+
+def _linear_problem(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str
+) -> Problem | None:
+    parts = [x, weight] if bias is None else [x, weight, bias]
+    if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:] or not _are_matrices(*parts):
+        return None
+    if bias is None and activation == "none":
+        return None
+    rows, k = weight.shape
+    m, n = x.numel() // k, rows // 2 if activation == "swiglu" else rows
+    dims: dict[str, Value] = {
+        "M": m,
+        "N": n,
+        "K": k,
+        "epilogue": activation,
+        "bias": bias is not None,
+    }
+    tensors = {"a": x.view(m, k), "w": weight} | ({} if bias is None else {"bias": bias})
+    outputs = {"out": (*x.shape[:-1], n)}
+    return Problem("linear", {**dims, "dtype": dtype_name(x)}, tensors, outputs)
+
+
+def _linear_of_torch(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str
+) -> torch.Tensor:
+    return _ACTIVATIONS[activation](functional.linear(x, weight, bias))
+
+
+_linear = Operator[torch.Tensor](
+    "linear",
+    "(Tensor x, Tensor weight, Tensor? bias, str activation) -> Tensor",
+    _linear_of_torch,
+    _linear_problem,
+    autocast="lower",
+)
+
+
+def linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
+) -> torch.Tensor:
+    """activation(x @ weight.T + bias), as `torch.nn.functional.linear`.
+
+    activation: none, gelu (exact), silu, or swiglu, whose weight has the gate's rows first and
+    then the value's.
+    """
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
+    if activation == "none" and bias is None:
+        return functional.linear(x, weight)
+    return _linear(x, weight, bias, activation)
+
+
+# -- float8 ----------------------------------------------------------------------------------------
+def _scaled_problem(
+    a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> Problem | None:
+    contiguous = all(each.is_contiguous() for each in (a, b, a_scale, b_scale))
+    if a.ndim != 2 or b.ndim != 2 or a.dtype is not torch.float8_e4m3fn or not contiguous:
+        return None
+    (m, k), n = a.shape, b.shape[0]
+    dims: dict[str, Value] = {"M": m, "N": n, "K": k, "scales": "row", "dtype": dtype_name(a)}
+    tensors = {"a": a, "b": b, "a_scale": a_scale, "b_scale": b_scale}
+    return Problem("fp8_matmul", dims, tensors, {"out": (m, n)})
+
+
+def _scaled_product(
+    a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> torch.Tensor:
+    if a.device.type == "cuda" and not any(size % 16 for size in b.shape):
+        return torch._scaled_mm(
+            a, b.T, scale_a=a_scale[:, None], scale_b=b_scale[None, :], out_dtype=torch.bfloat16
+        )
+    wide = ((codes.float() * scale[:, None]).bfloat16()
+            for codes, scale in ((a, a_scale), (b, b_scale)))  # fmt: skip
+    return torch.matmul(*(each if at == 0 else each.T for at, each in enumerate(wide)))
+
+
+_scaled_matmul = Operator[torch.Tensor](
+    "scaled_matmul",
+    "(Tensor a, Tensor b, Tensor a_scale, Tensor b_scale) -> Tensor",
+    _scaled_product,
+    _scaled_problem,
+)
+
+
+def fp8_linear(x: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor) -> torch.Tensor:
+    """x @ (weight * weight_scale).T in float8, with a scale for each row of x and of the weight.
+
+    x[..., K]: floating point, quantized here. weight[N, K] and weight_scale[N]: as `ops.quantize`
+    makes them. The result is bfloat16.
+    """
+    sizes = as_rows(x) or (x.numel() // x.shape[-1], x.shape[-1])
+    codes, scale = quantize(x.reshape(sizes))
+    found: torch.Tensor = _scaled_matmul(codes, weight, scale, weight_scale)
+    return found.view(*x.shape[:-1], weight.shape[0])

@@ -1,0 +1,358 @@
+"""Operators over the last dim: softmax and normalisations, with their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from search_spaces.records import Value
+from tuner.ops.operator import Operator
+from tuner.ops.problem import Problem
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+#: The eps of kernels whose workload names none.
+_EPS = 1e-5
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """The dtype as workloads have it: `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def as_rows(*tensors: torch.Tensor) -> tuple[int, int] | None:
+    """Rows and columns of contiguous tensors of one shape and floating-point dtype; else None."""
+    first = tensors[0]
+    if first.dtype not in _DTYPES or not first.ndim:
+        return None
+    if any(each.shape != first.shape or each.dtype != first.dtype for each in tensors):
+        return None
+    if not all(each.is_contiguous() for each in tensors):
+        return None
+    cols = first.shape[-1]
+    return first.numel() // cols, cols
+
+
+def are_vectors(cols: int, like: torch.Tensor, *vectors: torch.Tensor) -> bool:
+    """Whether these are contiguous vectors of that length and the dtype of `like`."""
+    return all(
+        each.shape == (cols,) and each.dtype == like.dtype and each.is_contiguous()
+        for each in vectors
+    )
+
+
+# -- softmax ---------------------------------------------------------------------------------------
+def _softmax_problem(x: torch.Tensor) -> Problem | None:
+    sizes = as_rows(x)
+    if sizes is None:
+        return None
+    rows, cols = sizes
+    dims: dict[str, Value] = {"rows": rows, "cols": cols, "dtype": dtype_name(x)}
+    kernel = "softmax"
+    if cols > _MOST_HELD:
+        kernel, dims = "online_softmax", {**dims, "log": False, "mask": "none"}
+    return Problem(kernel, dims, {"x": x.view(sizes)}, {"out": x.shape})
+
+
+#: Columns that the kernel `softmax` takes at most.
+_MOST_HELD = 32768
+
+
+def _log_softmax_problem(x: torch.Tensor) -> Problem | None:
+    sizes = as_rows(x)
+    if sizes is None:
+        return None
+    dims: dict[str, Value] = {"rows": sizes[0], "cols": sizes[1], "dtype": dtype_name(x)}
+    dims |= {"log": True, "mask": "none"}
+    return Problem("online_softmax", dims, {"x": x.view(sizes)}, {"out": x.shape})
+
+
+def _softmax_backward_problem(y: torch.Tensor, dy: torch.Tensor, log: bool) -> Problem | None:
+    sizes = as_rows(y, dy)
+    if sizes is None:
+        return None
+    dims: dict[str, Value] = {
+        "rows": sizes[0],
+        "cols": sizes[1],
+        "dtype": dtype_name(y),
+        "log": log,
+    }
+    tensors = {"y": y.view(sizes), "dy": dy.view(sizes)}
+    return Problem("softmax_backward", dims, tensors, {"dx": y.shape})
+
+
+def _softmax_gradient(y: torch.Tensor, dy: torch.Tensor, log: bool) -> torch.Tensor:
+    gradient = torch._log_softmax_backward_data if log else torch._softmax_backward_data
+    found: torch.Tensor = gradient(dy, y, -1, y.dtype)
+    return found
+
+
+def _save_output(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.save_for_backward(output)
+
+
+def _backward_of_softmax(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    return _softmax_backward(ctx.saved_tensors[0], grad.contiguous(), False)
+
+
+def _backward_of_log_softmax(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    return _softmax_backward(ctx.saved_tensors[0], grad.contiguous(), True)
+
+
+_softmax_backward = Operator[torch.Tensor](
+    "softmax_backward",
+    "(Tensor y, Tensor dy, bool log) -> Tensor",
+    _softmax_gradient,
+    _softmax_backward_problem,
+)
+_softmax = Operator[torch.Tensor](
+    "softmax",
+    "(Tensor x) -> Tensor",
+    lambda x: torch.softmax(x, -1),
+    _softmax_problem,
+    setup_context=_save_output,
+    backward=_backward_of_softmax,
+    autocast="float32",
+)
+_log_softmax = Operator[torch.Tensor](
+    "log_softmax",
+    "(Tensor x) -> Tensor",
+    lambda x: torch.log_softmax(x, -1),
+    _log_softmax_problem,
+    setup_context=_save_output,
+    backward=_backward_of_log_softmax,
+    autocast="float32",
+)
+
+
+def softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Softmax over a dim, as `torch.softmax`: kernels take the last one.
+
+    dtype: the input is cast to it before.
+    """
+    if x.ndim == 0 or dim not in (-1, x.ndim - 1):
+        return torch.softmax(x, dim, dtype)
+    return _softmax(x if dtype is None else x.to(dtype))
+
+
+def log_softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The logarithm of the softmax over a dim, as `torch.log_softmax`."""
+    if x.ndim == 0 or dim not in (-1, x.ndim - 1):
+        return torch.log_softmax(x, dim, dtype)
+    return _log_softmax(x if dtype is None else x.to(dtype))
+
+
+# -- normalisation ---------------------------------------------------------------------------------
+def _norm_dims(x: torch.Tensor, sizes: tuple[int, int], eps: float) -> dict[str, Value]:
+    dims: dict[str, Value] = {"rows": sizes[0], "cols": sizes[1], "dtype": dtype_name(x)}
+    return dims if eps == _EPS else {**dims, "eps": eps}
+
+
+def _rms_norm_problem(x: torch.Tensor, weight: torch.Tensor, eps: float) -> Problem | None:
+    sizes = as_rows(x)
+    if sizes is None or not are_vectors(sizes[1], x, weight) or eps <= 0:
+        return None
+    tensors = {"x": x.view(sizes), "weight": weight}
+    return Problem("rms_norm", _norm_dims(x, sizes, eps), tensors, {"out": x.shape})
+
+
+def _layer_norm_problem(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> Problem | None:
+    sizes = as_rows(x)
+    if sizes is None or not are_vectors(sizes[1], x, weight, bias) or eps <= 0:
+        return None
+    tensors = {"x": x.view(sizes), "weight": weight, "bias": bias}
+    return Problem("layer_norm", _norm_dims(x, sizes, eps), tensors, {"out": x.shape})
+
+
+def _norm_backward_problem(
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    weight: torch.Tensor,
+    rstd: torch.Tensor,
+    mean: torch.Tensor | None,
+) -> Problem | None:
+    sizes = as_rows(x, dy)
+    if sizes is None or not are_vectors(sizes[1], x, weight):
+        return None
+    kind = "rms_norm" if mean is None else "layer_norm"
+    dims: dict[str, Value] = {
+        "rows": sizes[0],
+        "cols": sizes[1],
+        "kind": kind,
+        "dtype": dtype_name(x),
+    }
+    tensors = {"x": x.view(sizes), "dy": dy.view(sizes), "weight": weight, "rstd": rstd}
+    outputs: dict[str, tuple[int, ...]] = {"dx": x.shape, "dweight": weight.shape}
+    if mean is not None:
+        tensors["mean"], outputs["dbias"] = mean, weight.shape
+    return Problem("norm_backward", dims, tensors, outputs)
+
+
+def _norm_gradients(
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    weight: torch.Tensor,
+    rstd: torch.Tensor,
+    mean: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of a normalisation in float32, or in float64 for that dtype."""
+    rows = (-1, x.shape[-1])
+    wide = torch.promote_types(x.dtype, torch.float32)
+    x_, dy_ = x.reshape(rows).to(wide), dy.reshape(rows).to(wide)
+    normed = (x_ if mean is None else x_ - mean[:, None]) * rstd[:, None]
+    dn = dy_ * weight.to(wide)
+    inner = dn - normed * (dn * normed).mean(1, keepdim=True)
+    if mean is not None:
+        inner = inner - dn.mean(1, keepdim=True)
+    found = [(inner * rstd[:, None]).reshape(x.shape).to(x.dtype), (dy_ * normed).sum(0)]
+    if mean is not None:
+        found.append(dy_.sum(0))
+    return (found[0], *(each.to(weight.dtype) for each in found[1:]))
+
+
+_norm_backward = Operator[tuple[torch.Tensor, ...]](
+    "norm_backward",
+    "(Tensor x, Tensor dy, Tensor weight, Tensor rstd, Tensor? mean) -> Tensor[]",
+    _norm_gradients,
+    _norm_backward_problem,
+)
+
+
+def _save_rms(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _save_layer(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, _, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _moments(x: torch.Tensor, eps: float, *, centred: bool) -> tuple[torch.Tensor, ...]:
+    """rstd of every row and, where centred, its mean, in float32 or float64."""
+    rows = x.reshape(-1, x.shape[-1])
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if centred:
+        variance, mean = torch.var_mean(rows.to(wide), 1, correction=0)
+        return (variance + eps).rsqrt(), mean
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=wide)
+    return ((norms * norms / x.shape[-1] + eps).rsqrt(),)
+
+
+def _backward_of_rms_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, weight = ctx.saved_tensors
+    (rstd,) = _moments(x, ctx.eps, centred=False)
+    dx, dweight = _norm_backward(x, grad.contiguous(), weight, rstd, None)
+    return dx, dweight, None
+
+
+def _backward_of_layer_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, weight = ctx.saved_tensors
+    rstd, mean = _moments(x, ctx.eps, centred=True)
+    dx, dweight, dbias = _norm_backward(x, grad.contiguous(), weight, rstd, mean)
+    return dx, dweight, dbias, None
+
+
+_rms_norm = Operator[torch.Tensor](
+    "rms_norm",
+    "(Tensor x, Tensor weight, float eps) -> Tensor",
+    lambda x, weight, eps: functional.rms_norm(x, (x.shape[-1],), weight, eps),
+    _rms_norm_problem,
+    setup_context=_save_rms,
+    backward=_backward_of_rms_norm,
+)
+_layer_norm = Operator[torch.Tensor](
+    "layer_norm",
+    "(Tensor x, Tensor weight, Tensor bias, float eps) -> Tensor",
+    lambda x, weight, bias, eps: functional.layer_norm(x, (x.shape[-1],), weight, bias, eps),
+    _layer_norm_problem,
+    setup_context=_save_layer,
+    backward=_backward_of_layer_norm,
+    autocast="float32",
+)
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """x / sqrt(mean(x**2) + eps) * weight over the last dim, as `torch.nn.functional.rms_norm`.
+
+    eps: by default torch's own. Kernels take calls with weight and eps.
+    """
+    if weight is None or eps is None:
+        return functional.rms_norm(x, (x.shape[-1],), weight, eps)
+    return _rms_norm(x, weight, eps)
+
+
+def layer_norm(
+    x: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """Layer norm over the last dims, as `torch.nn.functional.layer_norm`."""
+    shape = tuple(normalized_shape)
+    if weight is None or bias is None or x.shape[x.ndim - len(shape) :] != shape:
+        return functional.layer_norm(x, shape, weight, bias, eps)
+    if len(shape) == 1:
+        return _layer_norm(x, weight, bias, eps)
+    flat = x.reshape(*x.shape[: x.ndim - len(shape)], math.prod(shape))
+    return _layer_norm(flat, weight.reshape(-1), bias.reshape(-1), eps).view(x.shape)
+
+
+def _add_norm_problem(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> Problem | None:
+    sizes = as_rows(x, residual)
+    if sizes is None or not are_vectors(sizes[1], x, weight) or eps <= 0:
+        return None
+    dims = _norm_dims(x, sizes, eps) | {"kind": "rms_norm", "to": "same"}
+    tensors = {"x": x.view(sizes), "residual": residual.view(sizes), "weight": weight}
+    return Problem("add_norm", dims, tensors, {"out": x.shape, "residual_out": x.shape})
+
+
+def _add_norm_of_torch(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    total = x + residual
+    return functional.rms_norm(total, (x.shape[-1],), weight, eps), total
+
+
+def _save_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    _, _, weight, ctx.eps = inputs
+    ctx.save_for_backward(output[1], weight)
+
+
+def _backward_of_add_norm(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+    total, weight = ctx.saved_tensors
+    (rstd,) = _moments(total, ctx.eps, centred=False)
+    dx, dweight = _norm_backward(total, grads[0].contiguous(), weight, rstd, None)
+    dx = dx + grads[1]
+    return dx, dx, dweight, None
+
+
+_add_rms_norm = Operator[tuple[torch.Tensor, torch.Tensor]](
+    "add_rms_norm",
+    "(Tensor x, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor)",
+    _add_norm_of_torch,
+    _add_norm_problem,
+    setup_context=_save_add_norm,
+    backward=_backward_of_add_norm,
+)
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`rms_norm(x + residual, weight, eps)` and the sum itself, which is the next residual.
+
+    x, residual: of one shape and dtype. weight: of the last dim. The sum is rounded to the dtype
+    before it is normalised.
+    """
+    return _add_rms_norm(x, residual, weight, eps)
