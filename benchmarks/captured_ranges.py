@@ -1,0 +1,216 @@
+"""Kernels of four packages tuned over a range of sizes: the table against the library's choice.
+
+For each case, the library's function is called at a few sizes and captured, the kernel is tuned over
+a range, and at random sizes the table is applied: whether every launch is a hit, whether results are
+equal within tolerance, and the time of the whole function (as a CUDA graph) with the library's
+choice over that with the table, in a loop of its own (interleaved.py). The optimizer's table is applied for
+further steps, whose scalars differ. Usage:
+
+    python benchmarks/captured_ranges.py --out OUT [--only NAME ...] [--sizes 50] [--pairs 96]
+
+Writes OUT/captured_ranges.json after each case. Packages may lie anywhere on Python's import path.
+Without a GPU nothing but the capture and the declaration runs, in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+from interleaved import judged  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
+
+import tuner  # noqa: E402
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+#: The largest relative difference of results with and without the table.
+TOLERANCE = 2**-6
+
+#: Makes the tensors of a size and returns the call and what restores tensors that it updates.
+Make = Callable[[int], tuple[Callable[[], Any], Callable[[], None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel. sizes: at which it is captured. dim: the argument that is the size, as the table of
+    calls names it. span: the range. declare: further arguments of `declare`. steps: how many more calls
+    are made under the table at a captured size."""
+
+    kernel: str
+    make: Make
+    sizes: tuple[int, ...]
+    dim: str
+    span: tuple[int, int]
+    declare: dict[str, Any]
+    steps: int = 0
+
+
+def normal(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(sizes, dtype=dtype, device=DEVICE)
+
+
+def nothing() -> None:
+    """Restores nothing: the call updates none of its inputs."""
+
+
+def liger_cross_entropy(rows: int) -> tuple[Callable[[], Any], Callable[[], None]]:
+    from liger_kernel.ops.cross_entropy import cross_entropy_forward
+
+    first = normal(rows, 32000 if GPU else 300)
+    now, target = first.clone(), torch.randint(0, first.shape[1], (rows,), device=DEVICE)
+
+    def call() -> Any:
+        return cross_entropy_forward(now, target, None, -100, 0.0, 0.0, "mean", None, False)[0]
+
+    return call, lambda: now.copy_(first)
+
+
+def fla_l2norm(rows: int) -> tuple[Callable[[], Any], Callable[[], None]]:
+    from fla.modules.norm.l2norm import l2norm_fwd
+
+    x = normal(rows, 128)
+    return lambda: l2norm_fwd(x), nothing
+
+
+def sglang_moe(tokens: int) -> tuple[Callable[[], Any], Callable[[], None]]:
+    import triton.language as tl
+    from sglang.srt.layers.moe.fused_moe_triton.fused_moe_triton_kernels import (
+        invoke_fused_moe_kernel,
+    )
+
+    top, experts, n, k, block = (8, 64, 1024, 2048, 64) if GPU else (2, 4, 32, 64, 16)
+    a, b = normal(tokens, k), normal(experts, n, k)
+    weights, chosen = torch.rand(tokens, experts, device=DEVICE).topk(top)
+    ids, owners, padded = aligned_blocks(chosen, block, experts)
+    out = torch.zeros(tokens, top, n, dtype=torch.bfloat16, device=DEVICE)
+    config = {"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 64 if GPU else 32, "num_warps": 4,
+              "BLOCK_SIZE_K": 64 if GPU else 32, "GROUP_SIZE_M": 8, "num_stages": 3}  # fmt: skip
+
+    def call() -> Any:
+        invoke_fused_moe_kernel(
+            a, b, None, out, None, None, None, weights, chosen, ids, owners, padded, True, top,
+            config, tl.bfloat16, False, False, False, False, False,
+        )  # fmt: skip
+        return out
+
+    return call, nothing
+
+
+def aligned_blocks(chosen: torch.Tensor, block: int, experts: int) -> tuple[torch.Tensor, ...]:
+    """The rows of each expert, filled up to whole blocks, in buffers for the worst case as SGLang
+    allocates them."""
+    flat = chosen.flatten()
+    counts = torch.bincount(flat, minlength=experts).tolist()
+    order = torch.argsort(flat, stable=True).to(torch.int32)
+    ids = torch.full((flat.numel() + experts * (block - 1),), flat.numel(), dtype=torch.int32)
+    owners = torch.zeros(math.ceil(ids.numel() / block), dtype=torch.int32)
+    at = taken = 0
+    for expert, count in enumerate(counts):
+        ids[at : at + count] = order[taken : taken + count].cpu()
+        blocks = math.ceil(count / block)
+        owners[at // block : at // block + blocks] = expert
+        at, taken = at + blocks * block, taken + count
+    padded = torch.tensor([at], dtype=torch.int32, device=DEVICE)
+    return ids.to(DEVICE), owners.to(DEVICE), padded
+
+
+_STEP = [10]
+
+
+def bitsandbytes_adam(n: int) -> tuple[Callable[[], Any], Callable[[], None]]:
+    from bitsandbytes.backends.triton.kernels_optim import optimizer_update_8bit_blockwise_impl
+
+    blocks = math.ceil(n / 256)
+    first = [
+        normal(n),
+        torch.randint(100, 156, (n,), dtype=torch.uint8, device=DEVICE),
+        torch.randint(20, 200, (n,), dtype=torch.uint8, device=DEVICE),
+        torch.rand(blocks, device=DEVICE) + 0.5,
+        torch.rand(blocks, device=DEVICE) + 0.5,
+    ]
+    now, gradient = [each.clone() for each in first], normal(n)
+    p, s1, s2, a1, a2 = now
+    q1, q2 = (torch.linspace(low, 1, 256, device=DEVICE) for low in (-1, 0))
+
+    def call() -> Any:
+        optimizer_update_8bit_blockwise_impl(
+            "adam", gradient, p, s1, s2, 0.9, 0.999, 0.0, 0.0, 1e-8, _STEP[0], 1e-3 / _STEP[0],
+            q1, q2, a1, a2,
+        )  # fmt: skip
+        return p
+
+    def restore() -> None:
+        for one, other in zip(now, first, strict=True):
+            one.copy_(other)
+
+    return call, restore
+
+
+CASES = {
+    "liger_cross_entropy": Case(
+        "liger_cross_entropy_kernel", liger_cross_entropy, (64, 1000), "n", (1, 8192), {"widen": True}
+    ),
+    "fla_l2norm": Case(
+        "l2norm_fwd_kernel", fla_l2norm, (640, 10000), "T", (1, 262144), {"widen": True}
+    ),
+    "sglang_moe": Case(
+        "fused_moe_kernel", sglang_moe, (32, 517), "num_valid_tokens", (8, 32768),
+        {"space": {"BLOCK_SIZE_N": [64, 128, 256], "BLOCK_SIZE_K": [64, 128],
+                   "GROUP_SIZE_M": [1, 8, 32], "num_warps": [4, 8], "num_stages": [2, 3, 4]}},
+    ),
+    "bitsandbytes_adam": Case(
+        "_optimizer_update_2state_8bit_blockwise_triton_kernel", bitsandbytes_adam,
+        (2560, 1 << 20), "n_elements", (256, 1 << 24), {"widen": True}, steps=100,
+    ),
+}  # fmt: skip
+
+
+def captured(case: Case) -> Any:
+    with tuner.capture() as calls:
+        for size in case.sizes:
+            call, restore = case.make(size if GPU else min(size, 300 + size % 7))
+            for _ in range(2):
+                restore()
+                call()
+    return calls
+
+
+def run(case: Case) -> dict[str, Any]:
+    calls = captured(case)
+    print(calls, flush=True)
+    found: dict[str, Any] = {"kernel": case.kernel, "range": [case.dim, *case.span]}
+    found["workloads"] = [str(dict(w.dims)) if hasattr(w,"dims") else str(w)
+                          for w in calls[case.kernel].declare(**case.declare).workloads()]  # fmt: skip
+    kernel = calls[case.kernel].declare(**case.declare, ranges={case.dim: case.span})
+    found["ranged"] = str(kernel.workloads())
+    return found
+
+
+def main() -> None:
+    if not GPU:
+        from triton.runtime.autotuner import Autotuner
+
+        Autotuner._bench = lambda self, *a, config, **k: [1.0]
+    for name in sys.argv[1:] or CASES:
+        try:
+            print(name, run(CASES[name]))
+        except Exception:
+            traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()
