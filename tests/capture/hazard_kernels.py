@@ -300,3 +300,24 @@ def gathered_again(x, index, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     rows = tl.load(index + at, at < n, 0)
     tl.store(out + at, tl.load(x + rows, at < n), at < n)
+
+
+@triton.jit
+def persistent(x, out, n, BLOCK: tl.constexpr):
+    for tile in range(tl.program_id(0), (n + BLOCK - 1) // BLOCK, tl.num_programs(0)):
+        at = tile * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, at < n) * 3.0, at < n)
+
+
+@triton.jit
+def scaled_blocks(x, ends, scales, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, at < n) * tl.load(scales + tl.program_id(0))
+    tl.store(out + at, value + tl.load(ends + at + 1, at < n), at < n)
+
+
+@triton.jit
+def doubled_rows(x, out, n_cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    start = tl.program_id(0) * n_cols
+    tl.store(out + start + at, tl.load(x + start + at, at < n_cols) * 2.0, at < n_cols)

@@ -68,10 +68,28 @@ def flat(hazards, n, n_cols=24):
     hazards.flat_rows[by_block(n * n_cols)](x, torch.empty_like(x), n * n_cols, n, n_cols, BLOCK=64)
 
 
-def sums(hazards, n, tuple_grid=True):
-    x, out = torch.randn(n, 40), torch.empty(n)
+def doubled(hazards, n, tuple_grid=True):
+    x = torch.randn(n, 40)
     grid = (n,) if tuple_grid else lambda meta: (n,)
-    hazards.row_sums[grid](x, out, 40, BLOCK=64)
+    hazards.doubled_rows[grid](x, torch.empty_like(x), 40, BLOCK=64)
+
+
+def persistent(hazards, n):
+    grid = lambda meta: (min(6, cdiv(n, meta["BLOCK"])),)  # noqa: E731
+    hazards.persistent[grid](torch.randn(n), torch.empty(n), n, BLOCK=32)
+
+
+def blocks(hazards, n):
+    count = cdiv(n, 32)
+    tensors = torch.randn(n), torch.randn(n + 1), torch.randn(count), torch.empty(n)
+    hazards.scaled_blocks[(count,)](*tensors, n, BLOCK=32)
+
+
+def looked_up(hazards, n):
+    """Every element of a table has a row that uses it, from 50 rows on."""
+    table, index = torch.randn(50), (torch.arange(n) * 7 % 50).int()
+    index[-1] = 49
+    hazards.gathered_again[by_block(n)](table, index, torch.empty(n), n)
 
 
 def captured_calls(launch, *sizes):
@@ -93,6 +111,10 @@ CASES = {
     "scaled_rows over rows": (rows, "n_rows", [13]),
     "scaled_rows over columns": (columns, "n_cols", [40, 71]),
     "flat_rows": (flat, "n_rows", [11, 29]),
+    "doubled_rows over a dim": (doubled, "x[0]", [7]),
+    "scaled_rows over a dim": (columns, "w[0]", [40, 71]),
+    "persistent": (persistent, "n", [100, 47]),
+    "scaled_blocks": (blocks, "n", [64, 33, 150]),
 }
 
 
@@ -178,6 +200,51 @@ def test_every_size_of_a_range_is_launched_from_its_table(hazards, tmp_path, wid
     assert (use.hits, use.misses) == (90, 1)
 
 
+def test_every_size_of_a_dim_is_launched_from_its_table(hazards, tmp_path):
+    kernel = captured(partial(doubled, hazards), 7, 29).declare(
+        ranges={"x[0]": (1, 90)}, space={"num_warps": [2, 8]}
+    )
+    key = kernel.workloads()[0]
+    assert key.as_dict() == {
+        "x[0]": 7, "x": "float32[x[0],40]", "out": "float32[x[0],40]", "n_cols": 40, "BLOCK": 64
+    }  # fmt: skip
+    config = {**kernel.default_config(key, H200), "num_warps": 2}
+    sizes = {"x[0]": runtime.Span(1, 90)}  # a widened config is right between the sizes run
+    entries = [
+        runtime.Entry(
+            key.with_dims(**{"x[0]": low}).as_dict(),
+            {**config, "num_warps": warps},
+            sizes=sizes,
+            serves={"x[0]": runtime.Span(low, high)},
+        )
+        for low, high, warps in [(1, 30, 2), (31, 90, 8)]
+    ]
+    table = runtime.Table(
+        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
+        runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
+        kernel_hashes=kernel.kernel_hashes(),
+    )  # fmt: skip
+    (tmp_path / "table.json").write_text(text_of(table))
+    assert runtime.read(tmp_path / "table.json").entries == table.entries
+    with tuner.applied(tmp_path / "table.json") as application:
+        for at in range(1, 91):
+            doubled(hazards, at)
+            doubled(hazards, at, tuple_grid=False)
+        assert [(use.hits, use.misses) for use in application.kernels] == [(180, 0)]
+        doubled(hazards, 91)  # near, with a config that its caller does not choose
+    assert [(use.hits, use.misses) for use in application.kernels] == [(180, 1)]
+
+
+def test_integers_that_index_what_stays_are_those_of_the_calls(hazards):
+    kernel = captured(partial(looked_up, hazards), 60, 300).declare(ranges={"n": (8, 500)})
+    for size in (8, 60, 301, 500):
+        workload = kernel.workloads()[0].with_dims(n=size)
+        index = kernel.make_inputs(workload, 0, "cpu")["index"]
+        assert len(index) == size
+        nearest = (torch.arange(size) % (60 if size < 100 else 300) * 7 % 50).int()
+        assert (index == nearest).sum() >= size - size // 60 - 1
+
+
 def test_other_processes_make_the_same_calls(hazards, tmp_path):
     kernel = captured(partial(columns, hazards), 40, 71).declare(
         ranges={"n_cols": (1, 90)}, folder=tmp_path
@@ -200,6 +267,7 @@ def test_other_processes_make_the_same_calls(hazards, tmp_path):
         ({"m": (1, 9)}, "ranges names m, which is no argument"),
         ({"scale": (1, 9)}, "ranges names scale, which is free"),
         ({"x": (1, 9)}, "ranges names x, which is no size"),
+        ({"x[1]": (1, 9)}, "ranges names x[1], which is no argument and no dim of a tensor"),
         ({"BLOCK": (1, 9)}, "ranges names BLOCK, which is no size"),
         ({"n": (9, 1)}, "9..1 is empty: 9 is above 1"),
         ({"n": 9}, "ranges has n=9: no range"),
@@ -240,6 +308,10 @@ def one_program(hazards, n):
         (power_of_two, "n", [100], "BLOCK is 128 at n=100, and may follow n or not"),
         (one_program, "n", [100], "its grid (1,) may follow n or not"),
         (one_program, "n", [1], "what follows n is not seen in calls with n=1"),
+        (blocks, "n", [70], "dim 0 of scales is 3 at n=70, and may follow n or not"),
+        (blocks, "n", [70, 33], "dim 0 of ends is 71 at n=70 and 34 at n=33, which is no multiple"),
+        (indexed, "n", [100, 500], "index has integers that may be indices (it holds up to 499)"),
+        (looked_up, "n", [100, 200], "index has integers that may be indices (it holds up to 49)"),
         (indexed, "n", [100], "index has integers that may be indices (it holds up to 99)"),
     ],
 )
@@ -249,6 +321,18 @@ def test_what_the_calls_do_not_show_is_refused_in_one_line(hazards, launch, name
         calls.declare(ranges={name: (1, 2000)})
     assert "\n" not in error.value.message
     assert error.value.hint
+
+
+def test_an_error_names_what_a_range_may_name_and_what_is_missed(kernels, hazards):
+    with pytest.raises(KernelError) as error:
+        captured(partial(vector, kernels), 100).declare(ranges={"m": (1, 9)})
+    assert error.value.hint == "it may name n, x[0], y[0], out[0]"
+    with pytest.raises(KernelError) as error:
+        captured(partial(blocks, hazards), 70, 33).declare(ranges={"n": (1, 9)})
+    assert error.value.hint == "capture a third n: it shows whether this is n+1"
+    with pytest.raises(KernelError) as error:
+        captured(partial(indexed, hazards), 100, 500).declare(ranges={"n": (1, 9)})
+    assert "a table of calls of several sizes serves those between them" in error.value.hint
 
 
 def partly(hazards, n):

@@ -126,3 +126,27 @@ def test_an_entry_of_a_range_serves_the_sizes_that_it_was_chosen_for_and_is_righ
     assert find(3) == [("nearest", 0.0)]  # chosen for it, and not known to be right
     assert find(64) == [("nearest", 2.0)]  # n, x, pair and width are twice those of 32
     assert [find(8, rows=16), find(8, width=48), find(8, pair=32)] == [[("nearest", 1.0)]] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("float32[x[0],4]", {7: 7, 32: 32}),
+        ("float32[2*x[0]+1,4]", {7: 15, 32: 65}),
+        ("float32[cdiv(3*x[0]-1,16),4]", {7: 2, 32: 6}),
+    ],
+)
+def test_a_dim_of_a_tensor_may_be_the_size_of_a_range(text, sizes):
+    key = {**KEY, "x": "float32[x[0],4096]", "x[0]": 8, "y": text, "count": "cdiv(x[0],16)"}
+    entry = Entry(key, {"num_warps": 4}, sizes={"x[0]": Span(1, 64)}, serves={"x[0]": Span(1, 32)})
+    table = Table("k", "", DeviceFacts("NVIDIA H200"), {}, (entry,), Rule("sizes"))
+
+    def find(rows, y):
+        launch = {**LAUNCH, "x": tensor(rows, 4096), "y": tensor(y, 4), "count": -(-rows // 16)}
+        del launch["seed"]
+        return [hit.how for hit in find_calls(table, PARTS, launch, {}, (4, 2))[0]]
+
+    for rows, y in sizes.items():
+        assert find(rows, y) == ["range"]
+        assert find(rows, y + 1) == ["nearest"]
+    assert find(64, sizes[32]) == ["nearest"]

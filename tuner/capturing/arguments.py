@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from search_spaces.errors import KernelError
-from tuner.capturing.call_records import Encoded, Multiple
+from tuner.capturing.call_records import Encoded, Following
 from tuner.capturing.places import NoPlace, load_place, place_of
 
 
@@ -56,7 +56,7 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
 def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any]) -> Any:
     """The argument of a record. tensors: one per view. functions: those of `functions_of`."""
     if not isinstance(encoded, Mapping):
-        return int(encoded) if isinstance(encoded, Multiple) else encoded
+        return int(encoded) if isinstance(encoded, Following) else encoded
     ((kind, given),) = encoded.items()
     if kind == "float":
         return float(given)

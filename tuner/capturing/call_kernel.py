@@ -21,6 +21,7 @@ from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
 from tuner.capturing.call_records import Buffer, Call, Written
+from tuner.capturing.grids import constexprs
 from tuner.capturing.inputs import arguments_of, make_tensor, spec_of
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
@@ -48,7 +49,7 @@ class Declared:
     tolerance: float | None = None
     #: Kept contents by SHA-256.
     contents: Mapping[str, bytes] = field(default_factory=dict)
-    #: The sizes of an argument at which the calls are tuned, by its name; at most one.
+    #: The sizes at which the calls are tuned, of an argument or a dim `x[0]`; at most one.
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
 
@@ -67,12 +68,13 @@ class CallKernel(AdoptedKernel):
         )
         self._tuned = declared.opened.names(parts)
         self._sized: SizedCalls | None = None
-        pairs = [(call, CallConfigs(call, parts)) for call in declared.calls]
+        self._calls: dict[Workload, tuple[Call, CallConfigs]] = {}
         for name, sizes in declared.ranges.items():
             self._sized = SizedCalls(declared.calls, parts, name, sizes)
-            pairs = [self._sized.make(call.arguments[name]) for call in declared.calls]
-        self._calls = {workload_of_call(call, self._tuned): (call, configs)
-                       for call, configs in pairs}  # fmt: skip
+            self._calls = {self._workload_at(size, call): (call, configs)
+                           for size, (call, configs) in self._sized.list_captured()}  # fmt: skip
+        for call in declared.calls if self._sized is None else ():
+            self._calls[workload_of_call(call, self._tuned)] = call, CallConfigs(call, parts)
         given = Adoption(
             name=declared.calls[0].kernel,
             workloads=tuple(self._calls),
@@ -97,7 +99,7 @@ class CallKernel(AdoptedKernel):
 
     @property
     def ranges(self) -> Mapping[str, Range]:
-        """The sizes of an argument at which the calls are tuned."""
+        """The sizes at which the calls are tuned, by an argument or a dim of a tensor."""
         return self._declared.ranges
 
     @property
@@ -107,6 +109,11 @@ class CallKernel(AdoptedKernel):
             dict.fromkeys(name for call in self._declared.calls for name in call.free or ())
         )
 
+    @property
+    def compiled_in(self) -> frozenset[str]:
+        """The parameters that a launch compiles in."""
+        return constexprs(self._parts)
+
     def call(self, workload: Workload) -> Call:
         """The call of a workload; raises `WorkloadError` for another one."""
         return self._find(workload)[0]
@@ -114,14 +121,21 @@ class CallKernel(AdoptedKernel):
     def _find(self, workload: Workload) -> tuple[Call, CallConfigs]:
         found = self._calls.get(workload)
         if found is None and self._sized is not None:
-            sized = self._sized.at(workload.get(self._sized.name))
-            found = sized if workload_of_call(sized[0], self._tuned) == workload else None
+            size = workload.get(self._sized.name)
+            sized = self._sized.at(size)
+            found = sized if self._workload_at(size, sized[0]) == workload else None
         if found is None:
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: no such call was captured",
                 "capture a launch with these arguments",
             )
         return found
+
+    def _workload_at(self, size: Value, call: Call) -> Workload:
+        """The workload of a call of a range; a size that is a dim of a tensor comes first."""
+        assert self._sized is not None
+        found, name = workload_of_call(call, self._tuned), self._sized.name
+        return found if name in found else Workload.of(**{name: size, **found.as_dict()})
 
     def check_ends(self, find_device: Callable[[], str]) -> None:
         """Raise `KernelError` where the calls do something else at the ends of a range."""

@@ -20,19 +20,18 @@ Encoded: TypeAlias = Any
 ALIGNMENT = 16
 
 
-class Multiple(int):
-    """A number that follows a size: a factor times an argument, and so its text."""
+class Following(int):
+    """A number that follows a size, which its text says: `n`, `2*n+1`, `cdiv(n,256)`."""
 
-    factor: int
-    argument: str
+    text: str
 
-    def __new__(cls, factor: int, argument: str, size: int) -> Multiple:
-        found = super().__new__(cls, factor * size)
-        found.factor, found.argument = factor, argument
+    def __new__(cls, value: int, text: str) -> Following:
+        found = super().__new__(cls, value)
+        found.text = text
         return found
 
     def __str__(self) -> str:
-        return self.argument if self.factor == 1 else f"{self.factor}*{self.argument}"
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)

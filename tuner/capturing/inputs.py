@@ -73,8 +73,9 @@ def make_tensor(
     dtype = torch_dtype(spec.dtype)
     if device == "meta" or not math.prod(spec.shape):
         return torch.empty(spec.shape, dtype=dtype, device=device)
-    if buffer.contents:
-        data = bytearray(bytes(buffer.misalignment) + contents[buffer.contents])
+    if buffer.contents and (kept := contents[buffer.contents]):
+        kept = (kept * -(-buffer.bytes // len(kept)))[: buffer.bytes]  # those of another size
+        data = bytearray(bytes(buffer.misalignment) + kept)
         flat = torch.frombuffer(data, dtype=torch.uint8)
         return flat.view(dtype).reshape(spec.shape).to(device)
     return _draw_tensor(spec, buffer, source, device)

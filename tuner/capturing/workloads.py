@@ -3,8 +3,9 @@
 A scalar is a dim of its own name. A tensor is a text: dtype and sizes, then only what is not usual:
 strides, the argument whose memory it shares with the distance in bytes, and an address that is not
 a multiple of 16. `x=bfloat16[16,4096]`, `w=float32[64,64](1,64)`, `out=float32[8]=x+16`. Where
-calls are made at other sizes, what follows the size is a multiple of its argument:
-`x=bfloat16[n,4096]`, `total="4096*n"`.
+calls are made at other sizes, what follows the size says so: `x=bfloat16[n,4096]`,
+`total="4096*n"`, `ends=float32[n+1]`, `scales=float32[cdiv(n,256)]`. A size
+that is a dim of a tensor has a dim of its own: `x[0]=16 x=bfloat16[x[0],4096]`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from search_spaces.records import Value, Workload
-from tuner.capturing.call_records import Call, Encoded, Multiple
+from tuner.capturing.call_records import Call, Encoded, Following
 
 
 def workload_of(call: Call, tuned: Collection[str]) -> Workload:
@@ -30,8 +31,9 @@ def workload_of(call: Call, tuned: Collection[str]) -> Workload:
 
 
 def _dim(call: Call, name: str, encoded: Encoded, owners: dict[int, tuple[str, int]]) -> Value:
-    if isinstance(encoded, Multiple):
-        return f"{encoded.factor}*{encoded.argument}"
+    if isinstance(encoded, Following):
+        text = encoded.text
+        return text if "*" in text or text.startswith("cdiv(") else f"1*{text}"
     if not isinstance(encoded, Mapping):
         return encoded  # type: ignore[no-any-return]
     return _text(call, name, encoded, owners)

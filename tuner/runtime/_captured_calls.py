@@ -4,11 +4,14 @@ An entry is *equal* to a launch if its key is that of the launch; arguments that
 free do not count. It is *near* if only sizes differ: integers above 1 that are no constants, and
 sizes of tensors, of descriptors and of the grid. Its distance is the Euclidean one of their log2.
 Strides, shared memory and addresses do not count in either, since a kernel sees them through other
-arguments. A near entry may be used where its config is one of the library's own.
+arguments. A near entry may be used where its config is one of the library's own, or where the
+launch lies between sizes at which its config was verified (`sizes`).
 
 An entry that was chosen for sizes of an argument (`serves`) stands for all of them: it is compared
 with this argument at the nearest of them, and with the texts of tensors that name it at that size
-(`bfloat16[n_rows,4096]`, `float32[128*n_rows]`). A text `128*n_rows` alone is an integer.
+(`bfloat16[n_rows,4096]`, `float32[2*n_rows+1]`, `float32[cdiv(n_rows,256)]`). A text `128*n_rows`
+or `cdiv(n_rows,256)` alone is an integer. The
+argument may be a dim of a tensor, `x[0]`, which is a dim of the key.
 """
 
 from __future__ import annotations
@@ -20,15 +23,20 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from ._call_key import GRID, call_key, is_call_key, sizes_alone
+from ._call_key import GRID, call_key, describe, is_call_key, sizes_alone
 from ._decorators import Decorated
-from ._entry import Entry, Hit, Key, Value, key_of
+from ._entry import Entry, Hit, Key, Span, Value, key_of
 from ._memo import ABSENT
 from ._nearest import move_towards
 from ._table import Table, miss_text
 
-#: A multiple of an argument in the text of a tensor, descriptor or tuple.
-_MULTIPLE = re.compile(r"(?<=[\[(,/])(?:(\d+)\*)?([^\W\d]\w*)(?=[\]),/])")
+_FOLLOWS = r"(cdiv\()?(?:(\d+)\*)?([^\W\d]\w*(?:\[\d+\])?)([+-]\d+)?(?(1),(\d+)\))"
+#: What follows an argument in the text of a tensor, descriptor or tuple.
+_FOLLOWING = re.compile(rf"(?<=[\[(,/]){_FOLLOWS}(?=[\]),/])")
+#: An integer that follows an argument.
+_ALONE = re.compile(_FOLLOWS)
+#: A dim of a tensor: the argument and the dim's position.
+_DIM = re.compile(r"(\w+)\[(\d+)\]")
 #: A number in the text of a tensor, descriptor or grid; not a digit of a dtype.
 _NUMBER = re.compile(r"(?<![\w.+-])\d+(?![\w.])")
 
@@ -67,6 +75,7 @@ def find_calls(
     skipped = {name for entry in table.entries for name in entry.config} | parts.computed
     fixed = [name for name in parts.names if name in named and name not in skipped]
     launch = call_key({name: value for name, value in named.items() if name not in free}, grid)
+    launch.update(_list_dims(table, named))
     unset = {name for name in fixed if name in free or _has_default(name, named, defaults)}
     needed = frozenset(fixed) - unset
     entries = [
@@ -98,6 +107,46 @@ def find_calls(
     )
 
 
+def is_between(entry: Entry, named: Mapping[str, Any]) -> bool:
+    """Whether a near launch lies between calls at which the entry's config was verified.
+
+    The kernel sees sizes of tensors through other arguments alone, but those of descriptors and
+    tuples itself.
+    """
+    if not entry.sizes or entry.serves:
+        return False
+    return all(
+        _is_allowed(expected, describe(named.get(name)), entry.sizes.get(name))
+        for name, expected in entry.key.items()
+    )
+
+
+def _is_allowed(expected: Value, found: Value, span: Span | None) -> bool:
+    if span is not None:
+        return found in span
+    is_seen = isinstance(expected, str) and "(" in sizes_alone(expected)
+    return _is_equal(expected, found) or not (is_seen or type(expected) is int)
+
+
+def find_octaves(
+    key: Mapping[str, Value], other: Mapping[str, Value], fixed: Collection[str]
+) -> float:
+    """The distance of two keys; infinite where more than sizes differ, or one of `fixed`."""
+    plain = {name: sizes_alone(v) if isinstance(v, str) else v for name, v in other.items()}
+    return _distance(key, plain, fixed) if key.keys() == other.keys() else math.inf
+
+
+def _list_dims(table: Table, named: Mapping[str, Any]) -> dict[str, Value]:
+    """The dims of a launch's tensors that are dims of the table's keys."""
+    found: dict[str, Value] = {}
+    for name in {name for names in table.dims for name in names if "[" in name}:
+        parts = _DIM.fullmatch(name)
+        shape = getattr(named.get(parts[1]), "shape", ()) if parts else ()
+        if parts and int(parts[2]) < len(shape):
+            found[name] = int(shape[int(parts[2])])
+    return found
+
+
 def _mixes_kinds(key: Mapping[str, Value], launch: Mapping[str, Value]) -> bool:
     return any(type(value) is not type(launch[name]) for name, value in key.items())
 
@@ -108,17 +157,20 @@ def _move_towards(launch: Mapping[str, Value], entry: Entry) -> Mapping[str, Val
         return entry.key
     key = move_towards(launch, entry)
 
-    def multiply(found: re.Match[str]) -> str:
-        factor, name = found.groups()
-        return f"{int(factor or 1) * int(key[name] or 0)}" if name in entry.serves else found[0]
+    def follow(found: re.Match[str]) -> str:
+        _, factor, name, rest, block = found.groups()
+        if name not in entry.serves:
+            return found[0]
+        number = int(factor or 1) * int(key[name] or 0) + int(rest or 0)
+        return f"{-(-number // int(block or 1))}"
 
     def move(value: Value) -> Value:
         if not isinstance(value, str):
             return value
-        factor, _, name = value.partition("*")
-        if name in entry.serves and factor.isdecimal():
-            return int(factor) * int(key[name] or 0)
-        return _MULTIPLE.sub(multiply, value)
+        alone = _ALONE.fullmatch(value) if "*" in value or "cdiv(" in value else None
+        if alone and alone[3] in entry.serves:
+            return int(follow(alone))
+        return _FOLLOWING.sub(follow, value)
 
     return {name: move(value) for name, value in key.items()}
 
