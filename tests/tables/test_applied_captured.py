@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 from applied_library import KEYWORDS, NAME
+from table_documents import WINNER, add_task, outcome
 
 import tuner
-from tuner import runtime
+from results_db import Store
+from tuner import runtime, tables
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -163,6 +165,77 @@ def test_a_widened_config_serves_its_own_sizes_alone(applied_library, adam):
         adam(11, 0.5)
         adam(11, 0.5, n=1000)
     assert used(application) == (1, 1)
+
+
+def between(kernel, *configs, folder, **spans):
+    """A table of calls whose configs were verified at sizes of `spans`."""
+    path = table_of(kernel, configs[0], folder)
+    whole = runtime.read(path)
+    sizes = {name: runtime.Span(*ends) for name, ends in spans.items()}
+    ordered = sorted(whole.entries, key=lambda entry: entry.key["n"])
+    entries = [
+        replace(entry, config=config, sizes=sizes)
+        for entry, config in zip(ordered, configs, strict=True)
+    ]
+    return replace(whole, entries=tuple(entries))
+
+
+def test_a_widened_config_serves_all_sizes_between_those_where_it_was_verified(
+    applied_library, adam
+):
+    with tuner.capture() as calls:
+        for n in (100, 1000):
+            adam(10, 1e-3, n=n)
+    kernel = calls["adam"].declare(folder=applied_library.folder)
+    configs = [{"BLOCK": 128, "num_warps": 8}, {"BLOCK": 256, "num_warps": 8}]
+    folder = applied_library.folder
+    with tuner.applied(between(kernel, *configs, folder=folder, n=(100, 1000))) as application:
+        sizes = (100, 101, 250, 333, 700, 999, 1000)
+        assert [adam(11, 0.5, n=n) for n in sizes] == [128, 128, 128, 256, 256, 256, 256]
+        assert used(application) == (7, 0)
+        for n in (99, 1001):
+            adam(11, 0.5, n=n)
+    assert used(application) == (7, 2)
+
+
+def test_a_table_of_the_results_of_several_calls_serves_those_between(applied_library, adam):
+    with tuner.capture() as calls:
+        for n in (100, 1000):
+            adam(10, 1e-3, n=n)
+    kernel = calls["adam"].declare(folder=applied_library.folder)
+    with Store.open(f"sqlite:///{applied_library.folder / 'tuner.db'}") as store:
+        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
+        for workload in kernel.workloads():
+            add_task(store, run_id, workload, kernel=kernel.name, selection=outcome())
+        (table,) = tables.build(store, run_id, {kernel.name: kernel})
+    assert [dict(entry.config) for entry in table.entries] == [WINNER] * 2
+    assert [dict(entry.sizes) for entry in table.entries] == [{"n": runtime.Span(100, 1000)}] * 2
+    here = replace(
+        table,
+        device=runtime.current_device(),
+        toolchain={"triton": triton.__version__},
+        kernel_hashes=kernel.kernel_hashes(),
+    )
+    with tuner.applied(here) as application:
+        assert [adam(11, 0.5, n=n) for n in (100, 257, 999)] == [128] * 3
+    assert used(application) == (3, 0)
+
+
+def test_a_caller_that_chooses_the_config_is_served_between_verified_sizes(applied_library):
+    with tuner.capture() as calls:
+        for n in (100, 1000):
+            applied_library.launch("plain", n)
+    kernel = calls["body"].declare(folder=applied_library.folder)
+    given = between(
+        kernel, {"num_warps": 1}, {"num_warps": 2}, folder=applied_library.folder, n=(100, 1000)
+    )
+    with tuner.applied(given) as application:
+        for n in (100, 101, 333, 999, 1000):
+            applied_library.launch("plain", n)
+        assert used(application) == (5, 0)
+        applied_library.launch("plain", 1001)
+        applied_library.launch("plain", 500, dtype=torch.float16)
+    assert used(application) == (5, 2)
 
 
 def test_the_nearest_call_with_a_config_of_the_librarys_own_is_taken(applied_library, adam):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ._call_key import GRID, is_call_key
+from ._captured_calls import is_between
 from ._decorators import Decorated
 from ._entry import Hit
 from ._own_configs import OwnConfigs, as_config, bound_prune
@@ -67,21 +68,22 @@ def applied_plan(
     grid: Any,
 ) -> tuple[AppliedPlan | None, str]:
     """The plan for a hit; or None with the reason why the config must not be launched, which is
-    empty for a call of other sizes whose config is none of the library's own.
+    empty for a call of other sizes whose config is none of the library's own, nor verified there.
 
     named: all arguments of the launch by name, with defaults and what outer heuristics compute.
     keywords: those that are passed by keyword, and what outer heuristics compute.
     """
+    unverified = _is_near_call(hit) and not (hit.entry and is_between(hit.entry, named))
     if parts.tuner is not None:
         own, passed = _own_configs(parts, args, keywords, grid)
         found, problem = plan_for(own, parts.names, hit, passed)
-        if _is_near_call(hit) and not (found and any(found.best is item for item in own.kept)):
+        if unverified and not (found and any(found.best is item for item in own.kept)):
             return None, ""
     else:
-        if _is_near_call(hit) and not _is_callers(hit, named):
+        if unverified and not _is_callers(hit, named):
             return None, ""
         found, problem = _without_tuner(parts, hit, named, grid)
-        if found and _is_near_call(hit):
+        if found and unverified:
             found = replace(found, config={})  # launched as the caller does, whatever it chooses
     return (None, problem) if found is None else (_make_applied(parts, found, args), "")
 

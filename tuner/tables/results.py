@@ -22,6 +22,7 @@ from tuner.tables.kernel_facts import kernel_facts
 from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.range_entries import list_coverage, list_entries
 from tuner.tables.valid_sizes import rule_of, valid_sizes
+from tuner.tables.verified_sizes import add_verified
 from workers import backend_kinds
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def _tables(stored: Results) -> list[Table]:
 def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
     key = tasks[0].key
     newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
-    entries = [_entry(stored, task) for task in newest.values() if task.place is None]
+    alone = [(task, _entry(stored, task)) for task in newest.values() if task.place is None]
+    entries = add_verified(stored.kernel(key.kernel), alone, stored.trials)
     entries += list_entries(list(newest.values()), partial(_entry, stored))
     entries.sort(key=lambda entry: key_order(entry.key))
     table = Table(
