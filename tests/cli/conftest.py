@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tuner.cli import invoke
+
+# The helper that forks.
+sys.path.append(str(Path(__file__).parents[1] / "spaces"))
 
 
 @dataclass(frozen=True)

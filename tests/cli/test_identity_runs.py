@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+
+from forked_commands import run_command
 
 from results_db import Store
 
@@ -33,12 +34,11 @@ class Folder:
         (path / "config.yaml").write_text(text)
 
     def tuner(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tuner", *arguments]
-        return subprocess.run(command, cwd=self.path, capture_output=True, text=True, timeout=300)
+        return run_command([*arguments], self.path)
 
     def run(self) -> Counter[tuple[str, str]]:
         """Run the campaign and count the run's trials by source and status."""
-        done = self.tuner("run", "c")
+        done = self.tuner("run", "c", "--no-report")
         assert done.returncode in (0, 1), done.stderr
         print(done.stderr)
         self.nothing_measured = "2 of 2 reused, nothing measured" in done.stderr

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from bench_samples import scale_kernel
 from cli_samples import fill
+from forked_commands import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -66,14 +63,17 @@ def test_a_row_is_one_line_where_there_is_no_screen(rows):
     assert len(lines_of(TextTable(rows, "ab", cell), None)) == 1 + len(rows)
 
 
-@pytest.fixture
-def results(url):
-    """Three kernels: ahead of everything, slower than a baseline, and not known to be either."""
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder with three kernels: ahead, slower than a baseline, and not known to be either."""
     eager = BaselineRecord("eager", Status.CORRECT, 98.0, LogRatio(0.3365, 0.33, 0.34))
     vendor = BaselineRecord("vendor", Status.CORRECT, 55.3, LogRatio(-0.2357, -0.24, -0.23))
+    folder = tmp_path_factory.mktemp("results")
+    url = f"sqlite:///{folder / 'results' / 'tuner.db'}"
     fill(url, kernel="softmax", baselines=(eager,))
     fill(url, kernel="grouped_attention", baselines=(eager, vendor), median_us=16445.0)
     fill(url, kernel="rms_norm", gain=0.002, half_width=0.03)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def farm(tmp_path_factory):
         calibration = Calibration(0.032, {"events": 2.5}, 40.0, 4.24e6, {"bfloat16": 7.6e8})
         store.record_calibration(H200, Toolchain(), "node7", calibration)
     for options in (["--strategy", "random", "--trials", "3"], ["--fresh"]):
-        command = [sys.executable, "-m", "tuner", "run", "c", "--no-report", "--quiet", *options]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        done = run_command(["run", "c", "--no-report", "--quiet", *options], folder)
+        assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -126,9 +126,9 @@ LISTINGS = {
 @pytest.mark.parametrize(
     ("listing", "columns"), [("best", 44), *itertools.product(LISTINGS, (80, 120))]
 )
-def test_a_listing_is_as_written_down(tuner, results, farm, folder, listing, columns, colour):
+def test_a_listing_is_as_written_down(results, farm, listing, columns, colour):
     """To write them again after a change that is wanted, delete the files and run the test."""
-    text = show(LISTINGS[listing], columns, colour, folder if listing == "best" else farm)
+    text = show(LISTINGS[listing], columns, colour, results if listing == "best" else farm)
     # Times of this machine and names of its folders are none of the listing.
     text = re.sub(r"started .{16}Z, took \d+ s", "started TIME, took TIME", text)
     text = re.sub(r"(?m)^table: .*/(\w+)@.*", r"table: FOLDER/\1@DEVICE.json", text)
@@ -147,7 +147,7 @@ def test_a_listing_is_as_written_down(tuner, results, farm, folder, listing, col
     [["history", "synthetic"], *(LISTINGS[name] for name in LISTINGS if name != "run")],
     ids=lambda words: words[0],
 )
-def test_every_listing_fits_a_narrow_screen(tuner, farm, arguments):
+def test_every_listing_fits_a_narrow_screen(farm, arguments):
     lines = strip_styles(show(arguments, 44, False, farm)).splitlines()
     assert max(len(line) for line in lines if not line.startswith("run ")) <= 44, lines
 
@@ -156,38 +156,27 @@ def strip_styles(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-#: The command line on a machine with these devices.
+#: What replaces the devices and the name of the machine.
 MACHINE = f"""
-import socket, sys
+import socket
 from search_spaces.records import Device
 from workers import device
 socket.gethostname = lambda: "node7"
 devices = [{H200!r}, {EPYC!r}]
 device.find_devices = lambda kind: [each for each in devices if each.kind == kind]
-from tuner.cli import invoke
-sys.exit(invoke(sys.argv[1:]))
 """
 
 
 def show(arguments: list[str], columns: int, colour: bool, folder: Path) -> str:
     """The output of a command whose stdout is a terminal of that width."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": f"{columns}", "TERM": "xterm"}
-    environment.pop("NO_COLOR", None)
-    child = subprocess.Popen(
-        [sys.executable, "-c", MACHINE, *arguments],
-        cwd=folder,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        env=environment if colour else {**environment, "NO_COLOR": "1"},
+    done = run_command(
+        arguments,
+        folder,
+        on_terminal=True,
+        before=MACHINE,
+        COLUMNS=f"{columns}",
+        TERM="xterm",
+        NO_COLOR="" if colour else "1",
     )
-    os.close(theirs)
-    parts = []
-    try:
-        while part := os.read(ours, 65536):
-            parts.append(part)
-    except OSError:  # the terminal's other end is closed
-        pass
-    os.close(ours)
-    assert child.wait(60) == 0
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.replace("\r\n", "\n")
