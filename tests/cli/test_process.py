@@ -104,7 +104,7 @@ def test_characters_that_a_stream_lacks_are_escaped(folder, encoding):
     )
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     shown = FOREIGN.encode(encoding, "backslashreplace")
-    for line in (
+    lines = (
         ["status"],
         ["status", "-f", "md"],
         ["best", "-f", "csv"],
@@ -113,14 +113,33 @@ def test_characters_that_a_stream_lacks_are_escaped(folder, encoding):
         ["export", "-f", "csv", "-o", FOREIGN],
         ["import", FOREIGN],
         ["bench", f"{FOREIGN}.py:kernel"],
-    ):
-        command = [sys.executable, "-m", "tuner", *line]
-        done = subprocess.run(command, capture_output=True, env=environment, check=False)
-        assert b"Unicode" not in done.stderr, line
-        assert done.returncode in (0, 2), done.stderr
-        said = (done.stdout + done.stderr).replace(b"\\\\", b"\\")
+    )
+    command = [sys.executable, "-c", EACH_IN_A_FORK, json.dumps(lines)]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"Unicode" not in done.stderr
+    outputs, errors = (text.split(b"<end>")[:-1] for text in (done.stdout, done.stderr))
+    for line, out, err in zip(lines, outputs, errors, strict=True):
+        said = (out + err).replace(b"\\\\", b"\\")
         # YAML has escapes of its own.
         assert shown in said or line[0] == "config", line
+
+
+#: Runs commands in forks, after what they import, and writes an end after each to both streams.
+EACH_IN_A_FORK = """
+import json, os, sys
+from tuner.cli import bench, export, main, report, status
+import tuner.tables, reports.folder
+for line in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        sys.argv[1:] = line
+        main()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 2), (line, code)
+    for stream in (1, 2):
+        os.write(stream, b"<end>")
+"""
 
 
 def test_a_full_device_is_an_error_with_a_remedy(folder):

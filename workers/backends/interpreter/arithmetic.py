@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from workers.backends.interpreter.combining import combine_by_pairs
 from workers.backends.interpreter.replacement import replace_once_a_launch
 
 _ARITHMETIC = (
@@ -58,6 +59,7 @@ def extend() -> None:
     builder.create_atomic_rmw = bits.refusing(builder.create_atomic_rmw)
     reductions = interpreter.ReduceScanOpInterface
     reductions.apply = bits.reducing(reductions.apply)
+    combine_by_pairs(interpreter)
     interpreter.FunctionRewriter.ast_transformer = _with_counters(interpreter.ASTTransformer)()
     _index_by_items(interpreter)
     replace_once_a_launch(interpreter)
