@@ -1,14 +1,15 @@
 """Reductions and scans of Triton's interpreter with a kernel's own combining function.
 
-The interpreter calls the function once for each element. It is associative, so it is called here on
-whole tensors, about log2(n) times for n elements: a reduction combines neighbours, which keeps their
-order, and a scan combines each element with the one that is 1, 2, 4 ... places before (W. D. Hillis
-and G. L. Steele, "Data parallel algorithms", 1986).
+The interpreter calls the function once for each element. It is associative, so it is called here
+on whole tensors, about log2(n) times for n elements: a reduction combines neighbours, which keeps
+their order, and a scan combines each element with the one that is 1, 2, 4 ... places before (W. D.
+Hillis and G. L. Steele, "Data parallel algorithms", 1986).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -26,11 +27,29 @@ def _or_by_elements(
 
     def apply(operation: Any, given: Any) -> Any:
         try:
-            return combine(operation, given)
+            with _conditions_of_scalars(type(given[0])):
+                return combine(operation, given)
         except Exception:
             return by_elements(operation, given)
 
     return apply
+
+
+@contextmanager
+def _conditions_of_scalars(tensor: Any) -> Iterator[None]:
+    """Let no tensor of several elements be a condition; in the interpreter they all are true."""
+    kept = tensor.__bool__
+
+    def as_condition(value: Any) -> bool:
+        if value.handle.data.size != 1:
+            raise TypeError("a tensor of several elements is no condition")
+        return bool(kept(value))
+
+    tensor.__bool__ = as_condition
+    try:
+        yield
+    finally:
+        tensor.__bool__ = kept
 
 
 def _reduce(operation: Any, given: Sequence[Any]) -> list[Any]:
