@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from math import prod
 
-from spaces_devices import H200
+from spaces_devices import H200, meta_tensors
 from spaces_interpret import interpretable
 
 from search_spaces.errors import TunerError
@@ -14,6 +15,8 @@ from search_spaces.records import Config, Workload
 
 #: What is added to a small size, to make odd and prime ones of it.
 _SHIFTS = (-3, -2, -1, 0, 0, 1, 2, 3, 5)
+#: The interpreter takes a millisecond for the smallest program.
+_MOST_PROGRAMS = 2000
 
 
 def foreign_configs(
@@ -31,8 +34,15 @@ def foreign_configs(
         except TunerError:
             continue
         for config in configs:
-            if bound.why_not(config) is not None and bound.why_invalid(config) is None:
+            left_out = bound.why_not(config) is not None and bound.why_invalid(config) is None
+            if left_out and _programs(kernel, target, config) <= _MOST_PROGRAMS:
                 yield target, config
+
+
+def _programs(kernel: Kernel, workload: Workload, config: Config) -> int:
+    """The programs of all launches of a variant."""
+    launches = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
+    return sum(prod(launch.grid) for launch in launches)
 
 
 def _small(kernel: Kernel, source: Workload, other: Workload, rng: random.Random) -> Workload:
