@@ -1,15 +1,15 @@
 """Kernels of four packages tuned over a range of sizes: the table against the library's choice.
 
-For each case, the library's function is called at a few sizes and captured, the kernel is tuned over
-a range, and at random sizes the table is applied: whether every launch is a hit, whether results are
-equal within tolerance, and the time of the whole function (as a CUDA graph) with the library's
-choice over that with the table, in a loop of its own (interleaved.py). The optimizer's table is applied for
-further steps, whose scalars differ. Usage:
+For each case, the library's function is called at a few sizes and captured, and the kernel is tuned
+over a range, or at the captured sizes where its contents allow no range. At random sizes the table
+is applied: whether every launch is a hit, how far results differ, and the time of the whole function
+(as a CUDA graph) with the library's choice over that with the table, in a loop of its own
+(interleaved.py). The optimizer's table is applied for further steps, whose scalars differ. Usage:
 
-    python benchmarks/captured_ranges.py --out OUT [--only NAME ...] [--sizes 50] [--pairs 96]
+    python benchmarks/captured_ranges.py --out OUT [--only NAME ...] [--sizes 50] [--pairs 48]
 
 Writes OUT/captured_ranges.json after each case. Packages may lie anywhere on Python's import path.
-Without a GPU nothing but the capture and the declaration runs, in Triton's interpreter.
+Without a GPU, kernels are captured and declared in Triton's interpreter, and nothing is timed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,16 @@ import tuner  # noqa: E402
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-#: The largest relative difference of results with and without the table.
-TOLERANCE = 2**-6
-
 #: Makes the tensors of a size and returns the call and what restores tensors that it updates.
 Make = Callable[[int], tuple[Callable[[], Any], Callable[[], None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel. sizes: at which it is captured. dim: the argument that is the size, as the table of
-    calls names it. span: the range. declare: further arguments of `declare`. steps: how many more calls
-    are made under the table at a captured size."""
+    """One kernel. sizes: at which it is captured. dim: the size that the range is over, as
+    `declare` names it; empty where the captured calls are tuned as they are. span: sizes at which
+    the table is judged. declare: further arguments of `declare`. steps: how many further calls of the last
+    captured size are made under the table."""
 
     kernel: str
     make: Make
@@ -162,54 +160,147 @@ def bitsandbytes_adam(n: int) -> tuple[Callable[[], Any], Callable[[], None]]:
 
 CASES = {
     "liger_cross_entropy": Case(
-        "liger_cross_entropy_kernel", liger_cross_entropy, (64, 1000), "n", (1, 8192), {"widen": True}
+        *("liger_cross_entropy_kernel", liger_cross_entropy, (64, 1000), "X_ptr[0]"),
+        *((1, 8192), {"widen": True}),
     ),
     "fla_l2norm": Case(
-        "l2norm_fwd_kernel", fla_l2norm, (640, 10000), "T", (1, 262144), {"widen": True}
+        *("l2norm_fwd_kernel", fla_l2norm, (640, 10000), "T", (1, 262144), {"widen": True})
     ),
     "sglang_moe": Case(
-        "fused_moe_kernel", sglang_moe, (32, 517), "num_valid_tokens", (8, 32768),
+        *("fused_moe_kernel", sglang_moe, (8, 64, 517, 2048, 16384), "", (8, 16384)),
         {"space": {"BLOCK_SIZE_N": [64, 128, 256], "BLOCK_SIZE_K": [64, 128],
                    "GROUP_SIZE_M": [1, 8, 32], "num_warps": [4, 8], "num_stages": [2, 3, 4]}},
     ),
     "bitsandbytes_adam": Case(
-        "_optimizer_update_2state_8bit_blockwise_triton_kernel", bitsandbytes_adam,
-        (2560, 1 << 20), "n_elements", (256, 1 << 24), {"widen": True}, steps=100,
+        *("_optimizer_update_2state_8bit_blockwise_triton_kernel", bitsandbytes_adam),
+        *((2560, 1 << 20), "n_elements", (256, 1 << 24), {"widen": True}, 100),
     ),
 }  # fmt: skip
 
 
-def captured(case: Case) -> Any:
+def capture(case: Case) -> Any:
     with tuner.capture() as calls:
         for size in case.sizes:
-            call, restore = case.make(size if GPU else min(size, 300 + size % 7))
+            call, restore = case.make(size if GPU else min(size, 300 + size % 977))
             for _ in range(2):
                 restore()
                 call()
-    return calls
+    return calls[case.kernel]
 
 
-def run(case: Case) -> dict[str, Any]:
-    calls = captured(case)
-    print(calls, flush=True)
-    found: dict[str, Any] = {"kernel": case.kernel, "range": [case.dim, *case.span]}
-    found["workloads"] = [str(dict(w.dims)) if hasattr(w,"dims") else str(w)
-                          for w in calls[case.kernel].declare(**case.declare).workloads()]  # fmt: skip
-    kernel = calls[case.kernel].declare(**case.declare, ranges={case.dim: case.span})
-    found["ranged"] = str(kernel.workloads())
-    return found
+def tune(case: Case, session: Any, folder: Path) -> dict[str, Any]:
+    calls, began = capture(case), time.monotonic()
+    ranges = {case.dim: case.span} if case.dim else None
+    kernel = calls.declare(**case.declare, ranges=ranges)
+    if session is None:
+        return {"workloads": [dict(each.dims) for each in kernel.workloads()]}
+    results = session.tune(kernel)
+    for each in results if isinstance(results, list) else [results]:
+        each.export(folder)
+    return {"seconds": round(time.monotonic() - began, 1), "files": len([*folder.glob("*.json")])}
+
+
+def judge(case: Case, folder: Path, sizes: int, pairs: int) -> dict[str, Any]:
+    low, high = (math.log(each) for each in case.span)
+    rng = random.Random(3)
+    drawn = sorted({round(math.exp(rng.uniform(low, high))) for _ in range(2 * sizes)})
+    rows = []
+    for size in sorted(rng.sample(drawn, min(sizes, len(drawn)))):
+        call, restore = case.make(size)
+        restore()
+        plain = tensors_of(call())
+        own = graphed(call, restore)
+        with tuner.applied(folder) as used:
+            restore()
+            found = tensors_of(call())
+            hits, misses = count(used, case)
+            table = graphed(call, restore)
+        ratio = judged(own, table, restore, pairs)
+        error = max(map(difference, plain, found))
+        rows.append([size, hits, misses, error, ratio["speedup"], *ratio["interval"]])
+    return rows_of(rows) | {"rows": rows}
+
+
+def rows_of(rows: list[Any]) -> dict[str, Any]:
+    hits, misses = (sum(row[at] for row in rows) for at in (1, 2))
+    speedups = [row[4] for row in rows]
+    return {
+        "sizes": len(rows),
+        "hit rate": hits / max(1, hits + misses),
+        "largest difference": max(row[3] for row in rows),
+        "geometric mean": math.exp(sum(map(math.log, speedups)) / len(speedups)),
+        "surely slower": [row[0] for row in rows if row[6] < 0.995],
+        "least": min(speedups),
+    }
+
+
+def count(used: Any, case: Case) -> tuple[int, int]:
+    """Hits and misses of the case's kernel."""
+    uses = [use for use in used.kernels if use.kernel.endswith(case.kernel)]
+    return sum(use.hits for use in uses), sum(use.misses for use in uses)
+
+
+def repeat(case: Case, folder: Path) -> dict[str, Any]:
+    """Calls whose scalars change from step to step."""
+    call, _ = case.make(case.sizes[-1])
+    with tuner.applied(folder) as used:
+        for step in range(case.steps):
+            _STEP[0] = 11 + step
+            call()
+        hits, misses = count(used, case)
+    _STEP[0] = 10
+    return {"steps": case.steps, "hits": hits, "misses": misses}
+
+
+def graphed(call: Callable[[], Any], restore: Callable[[], None]) -> Callable[[], None]:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            restore()
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def tensors_of(found: Any) -> list[torch.Tensor]:
+    parts = found if isinstance(found, tuple | list) else [found]
+    return [each.detach().clone() for each in parts if isinstance(each, torch.Tensor)]
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    one, other = one.double(), other.double()
+    return float((one - other).norm() / (one.norm() + 1e-30))
 
 
 def main() -> None:
-    if not GPU:
-        from triton.runtime.autotuner import Autotuner
-
-        Autotuner._bench = lambda self, *a, config, **k: [1.0]
-    for name in sys.argv[1:] or CASES:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--sizes", type=int, default=50)
+    parser.add_argument("--pairs", type=int, default=48)
+    options = parser.parse_args()
+    result: dict[str, Any] = {"toolchain": facts(), "cases": {}}
+    session = tuner.session() if GPU else None
+    for name in options.only:
+        case, found = CASES[name], {}
+        result["cases"][name] = found
         try:
-            print(name, run(CASES[name]))
-        except Exception:
+            found |= tune(case, session, options.out / name)
+            if GPU:
+                found |= judge(case, options.out / name, options.sizes, options.pairs)
+            if GPU and case.steps:
+                found |= repeat(case, options.out / name)
+        except Exception as error:
             traceback.print_exc()
+            found["fault"] = f"{type(error).__name__}: {error}"[:1000]
+        print(name, {k: v for k, v in found.items() if k != "rows"}, flush=True)
+        text = json.dumps(result, indent=1, default=str)
+        (options.out / "captured_ranges.json").write_text(text + "\n")
+    if session is not None:
+        session.close()
 
 
 if __name__ == "__main__":
