@@ -2,9 +2,10 @@
 
 For each case, the library's function is called at a few sizes and captured, and the kernel is tuned
 over a range, or at the captured sizes where its contents allow no range. At random sizes the table
-is applied: whether every launch is a hit, how far results differ, and the time of the whole function
-(as a CUDA graph) with the library's choice over that with the table, in a loop of its own
-(interleaved.py). The optimizer's table is applied for further steps, whose scalars differ. Usage:
+is applied: whether every launch is a hit, how far results differ, and the time of the whole
+function with the library's choice over that with the table, in a loop of its own: as a CUDA graph
+(interleaved.py), or, where it waits for the device, as calls in turn. The optimizer's table is
+applied for further steps, whose scalars differ. Usage:
 
     python benchmarks/captured_ranges.py --out OUT [--only NAME ...] [--sizes 50] [--pairs 48]
 
@@ -18,10 +19,12 @@ import argparse
 import json
 import math
 import random
+import statistics
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from interleaved import judged  # noqa: E402
+from interleaved import judged, median_interval  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 
 import tuner  # noqa: E402
@@ -45,8 +48,9 @@ Make = Callable[[int], tuple[Callable[[], Any], Callable[[], None]]]
 class Case:
     """One kernel. sizes: at which it is captured. dim: the size that the range is over, as
     `declare` names it; empty where the captured calls are tuned as they are. span: sizes at which
-    the table is judged. declare: further arguments of `declare`. steps: how many further calls of the last
-    captured size are made under the table."""
+    the table is judged. declare: further arguments of `declare`. steps: how many further calls of
+    the last captured size are made under the table. waits: whether the function waits for the
+    device, so that no graph can be captured of it."""
 
     kernel: str
     make: Make
@@ -55,6 +59,7 @@ class Case:
     span: tuple[int, int]
     declare: dict[str, Any]
     steps: int = 0
+    waits: bool = False
 
 
 def normal(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -161,7 +166,7 @@ def bitsandbytes_adam(n: int) -> tuple[Callable[[], Any], Callable[[], None]]:
 CASES = {
     "liger_cross_entropy": Case(
         *("liger_cross_entropy_kernel", liger_cross_entropy, (64, 1000), "X_ptr[0]"),
-        *((1, 8192), {"widen": True}),
+        *((1, 8192), {"widen": True}, 0, True),
     ),
     "fla_l2norm": Case(
         *("l2norm_fwd_kernel", fla_l2norm, (640, 10000), "T", (1, 262144), {"widen": True})
@@ -209,13 +214,17 @@ def judge(case: Case, folder: Path, sizes: int, pairs: int) -> dict[str, Any]:
         call, restore = case.make(size)
         restore()
         plain = tensors_of(call())
-        own = graphed(call, restore)
         with tuner.applied(folder) as used:
             restore()
             found = tensors_of(call())
             hits, misses = count(used, case)
-            table = graphed(call, restore)
-        ratio = judged(own, table, restore, pairs)
+        if case.waits:
+            ratio = take_turns(call, restore, folder, pairs)
+        else:
+            own = graphed(call, restore)
+            with tuner.applied(folder):
+                table = graphed(call, restore)
+            ratio = judged(own, table, restore, pairs)
         error = max(map(difference, plain, found))
         rows.append([size, hits, misses, error, ratio["speedup"], *ratio["interval"]])
     return rows_of(rows) | {"rows": rows}
@@ -250,6 +259,25 @@ def repeat(case: Case, folder: Path) -> dict[str, Any]:
         hits, misses = count(used, case)
     _STEP[0] = 10
     return {"steps": case.steps, "hits": hits, "misses": misses}
+
+
+def take_turns(call: Any, restore: Any, folder: Path, pairs: int) -> dict[str, Any]:
+    """As `judged`: calls without and with the table, whose order changes from pair to pair."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for at in range(pairs):
+        for which in (0, 1) if at % 2 else (1, 0):
+            with tuner.applied(folder) if which else nullcontext():
+                for _ in range(2):  # the first launch after a change looks its config up
+                    restore()
+                    torch.cuda.synchronize()
+                    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                    start.record()
+                    call()
+                    end.record()
+                    torch.cuda.synchronize()
+                times[which].append(start.elapsed_time(end))
+    ratios = [own / other for own, other in zip(*times, strict=True)]
+    return {"speedup": statistics.median(ratios), "interval": median_interval(ratios)}
 
 
 def graphed(call: Callable[[], Any], restore: Callable[[], None]) -> Callable[[], None]:

@@ -2,8 +2,8 @@
 
 Forward, and forward with backward, of 4,096 tokens, and single tokens without a cache:
 milliseconds, interleaved in passes, with the median of the ratios over tuner.ops and its interval.
-`liger` has Liger's kernels for norms, rotary embedding and the gated activation, and torch's fastest
-attention. Without --no-loss, a model of one such layer is trained for 200 steps, and their losses
+`liger` has Liger's kernels for norms and the gated activation, and torch's fastest attention.
+Without --no-loss, a model of one such layer is trained for 200 steps, and their losses
 are compared. Usage:
 
     python benchmarks/ops_blocks.py --out OUT [--only NAME ...] [--passes 40] [--no-loss]

@@ -14,7 +14,7 @@ import pytest
 import tuner
 
 ROOT = Path(__file__).parents[2]
-FIRST, CAPTURED, DECORATED = re.findall(
+OPERATORS, FIRST, CAPTURED, DECORATED = re.findall(
     r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
 )
 
@@ -32,6 +32,12 @@ def run(code: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_operators_are_called(tmp_path):
+    shown = run(OPERATORS, tmp_path)
+    assert "rms_norm" in shown
+    assert "add_rms_norm" in shown
 
 
 @pytest.mark.slow

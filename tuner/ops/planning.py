@@ -13,7 +13,8 @@ and Triton's launcher.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from copy import copy
+from dataclasses import is_dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -123,7 +124,9 @@ class Template:
         for at, slot, offset in self._addresses:
             values[at] = addresses[slot] + offset
         for at, slot, description in self._described:
-            values[at] = replace(description, base=tensors[slot])
+            described = copy(description)  # its checks have passed
+            object.__setattr__(described, "base", tensors[slot])
+            values[at] = described
         return values
 
 
