@@ -52,8 +52,9 @@ def choose(problem: Problem) -> Choice:
         kernel.check_workload(problem.workload)
     except WorkloadError as error:
         return Choice(EAGER, error.message)
-    # Correctness follows from the code that the tables ship with, whatever Triton compiles it.
-    hit = runtime.lookup(problem.kernel, problem.key, device="nearest", stale="use")
+    # Correctness follows from the code that the tables ship with, whatever Triton compiles it;
+    # `report` says what was found.
+    hit = runtime.lookup(problem.kernel, problem.key, device="nearest", stale="use", quiet=True)
     if hit is None or hit.entry is None:
         return Choice(EAGER, "no table serves it")
     if hit.distance > FARTHEST:

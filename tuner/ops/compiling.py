@@ -39,6 +39,8 @@ def refuse() -> str:
     mode = os.environ.get(VARIABLE, _MODES[0])
     if mode not in _MODES:
         raise TunerError(f"{VARIABLE} is {mode!r}", f"set it to {' or '.join(_MODES)}")
-    if mode == "call" or getattr(_warming, "on", False):
-        return ""
-    return f"{VARIABLE}=warm, and the call is outside of ops.warm"
+    if mode == "warm" and not getattr(_warming, "on", False):
+        return f"{VARIABLE}=warm, and the call is outside of ops.warm"
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is captured, in which nothing can be compiled: call ops.warm before"
+    return ""

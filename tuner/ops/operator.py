@@ -58,6 +58,8 @@ class Decision:
     #: The problem as text; empty where no kernel takes the call.
     workload: str
     run: _Run | None
+    #: Whether it holds only as long as nothing may be compiled.
+    waits: bool = False
     calls: int = 0
 
 
@@ -106,7 +108,9 @@ class Operator(Generic[Result]):
         key, gradient, way = _read(arguments)
         if way is not None:
             return self._call_op(arguments) if way else self.reference(*arguments)
-        decision = self._decisions.get(key) or self._decide(key, arguments)
+        decision = self._decisions.get(key)
+        if decision is None or decision.waits:
+            decision = self._decide(key, arguments)
         decision.calls += 1
         if decision.run is None:
             return self.reference(*arguments)
@@ -122,7 +126,9 @@ class Operator(Generic[Result]):
     def _execute(self, *arguments: Any) -> Any:
         """The implementation of `torch.ops.tuner.<name>`: new contiguous tensors."""
         key = _read(arguments)[0]
-        decision = self._decisions.get(key) or self._decide(key, arguments)
+        decision = self._decisions.get(key)
+        if decision is None or decision.waits:
+            decision = self._decide(key, arguments)
         if decision.run is not None:
             return decision.run(arguments)
         with torch.autocast("cuda", enabled=False):
@@ -147,36 +153,34 @@ class Operator(Generic[Result]):
     # -- decisions -----------------------------------------------------------------------------
     def _decide(self, key: _Key, arguments: Sequence[Any]) -> Decision:
         with _deciding:
-            if key in self._decisions:
-                return self._decisions[key]
-            decision, final = self._make_decision(arguments)
-            if final:
-                if len(self._decisions) >= _MOST_KEPT:
-                    self._decisions.clear()
-                self._decisions[key] = decision
+            known = self._decisions.get(key)
+            if known is not None and not (known.waits and compiling.refuse() == ""):
+                return known
+            if len(self._decisions) >= _MOST_KEPT:
+                self._decisions.clear()
+            self._decisions[key] = decision = self._make_decision(arguments)
             return decision
 
-    def _make_decision(self, arguments: Sequence[Any]) -> tuple[Decision, bool]:
-        """What runs for a call, and whether later calls may rely on it."""
+    def _make_decision(self, arguments: Sequence[Any]) -> Decision:
         device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
         empty = any(isinstance(each, torch.Tensor) and not each.numel() for each in arguments)
         if not _takes_kernels(device) or empty:
             why = "an argument is empty" if empty else f"no kernel runs on {device.type}"
-            return Decision(Choice(EAGER, why), "", None), True
+            return Decision(Choice(EAGER, why), "", None)
         problem = self._problem(*arguments)
         if problem is None:
-            return Decision(Choice(EAGER, "no kernel takes this call"), "", None), True
+            return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
         with torch.no_grad(), torch.cuda.device(device if device.type == "cuda" else -1):
             choice = choose(problem)
-            wait = _why_not_now(choice, device)
+            wait = "" if choice.implementation != TUNED else compiling.refuse()
             if wait:
-                return Decision(Choice(EAGER, wait), problem.workload.key, None), False
+                return Decision(Choice(EAGER, wait), problem.workload.key, None, waits=True)
             try:
                 run = self._prepare(problem, choice, arguments)
             except Exception as error:
                 line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 choice, run = Choice(EAGER, f"{choice.implementation} failed: {line}"), None
-        return Decision(choice, problem.workload.key, run), True
+        return Decision(choice, problem.workload.key, run)
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
         if choice.implementation == EAGER or choice.kernel is None:
@@ -274,12 +278,3 @@ def _interprets() -> bool:
 
 def _takes_kernels(device: torch.device) -> bool:
     return device.type == "cuda" or (device.type == "cpu" and _interprets())
-
-
-def _why_not_now(choice: Choice, device: torch.device) -> str:
-    """Why this call may not compile what later calls may run."""
-    if choice.implementation != TUNED or device.type != "cuda":
-        return ""
-    if torch.cuda.is_current_stream_capturing():
-        return "a CUDA graph is captured, in which nothing can be compiled: call ops.warm before"
-    return compiling.refuse()

@@ -13,19 +13,27 @@ from search_spaces.records import Value
 from tuner.ops.operator import Operator
 from tuner.ops.problem import Problem
 from tuner.ops.quantizing import quantize
-from tuner.ops.rows import as_rows, dtype_name
+from tuner.ops.rows import dtype_name
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _are_matrices(*tensors: torch.Tensor) -> bool:
-    """Whether these are contiguous and of one dtype, of which kernels are as exact as torch is."""
+    """Whether these are contiguous and of one dtype that kernels take."""
     dtype = tensors[0].dtype
     if dtype not in _FLOATS or any(each.dtype != dtype for each in tensors):
         return False
-    if dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32:
-        return False
     return all(each.is_contiguous() for each in tensors)
+
+
+def _takes_tf32(x: torch.Tensor) -> bool:
+    """Whether torch computes products of this tensor in TF32: kernels of float32 are exact."""
+    if x.dtype is not torch.float32:
+        return False
+    try:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # set by `fp32_precision`, which torch does not read by this name
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 # -- matmul ----------------------------------------------------------------------------------------
@@ -61,7 +69,7 @@ _matmul = Operator[torch.Tensor](
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b, as `torch.matmul`: kernels take a matrix b, and any a of at least two dims."""
-    if a.ndim < 2 or b.ndim != 2:
+    if a.ndim < 2 or b.ndim != 2 or _takes_tf32(a):
         return torch.matmul(a, b)
     return _matmul(a, b)
 
@@ -126,8 +134,8 @@ def linear(
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
-    if activation == "none" and bias is None:
-        return functional.linear(x, weight)
+    if _takes_tf32(x) or (activation == "none" and bias is None):
+        return _linear_of_torch(x, weight, bias, activation)
     return _linear(x, weight, bias, activation)
 
 
@@ -170,7 +178,6 @@ def fp8_linear(x: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor
     x[..., K]: floating point, quantized here. weight[N, K] and weight_scale[N]: as `ops.quantize`
     makes them. The result is bfloat16.
     """
-    sizes = as_rows(x) or (x.numel() // x.shape[-1], x.shape[-1])
-    codes, scale = quantize(x.reshape(sizes))
+    codes, scale = quantize(x.reshape(-1, x.shape[-1]))
     found: torch.Tensor = _scaled_matmul(codes, weight, scale, weight_scale)
     return found.view(*x.shape[:-1], weight.shape[0])

@@ -36,6 +36,7 @@ def lookup(
     default: Mapping[str, Value] | None = None,
     source: str = "",
     stale: Stale = "fallback",
+    quiet: bool = False,
 ) -> Hit | None:
     """The config of a workload: exact, else nearest by the table's rule, else `default` or None.
 
@@ -43,16 +44,17 @@ def lookup(
     TUNER_TABLES, then this package's own. device: facts or an exact name; by default the current
     device. `nearest`: the current one and, where it has no table, its nearest sibling. source:
     `kernel_hash` of the kernel, compared where given. stale: `use` admits a table of another
-    toolchain or of other source code. Never raises for the content of a file; each
-    reason for a miss is logged once. Results are cached until `clear()`.
+    toolchain or of other source code. quiet: whether nothing is logged but files at fault. Never
+    raises for the content of a file; each reason for a miss is logged once. Results are cached
+    until `clear()`.
     """
     try:
         hit = _hits[kernel, tables, device, source, stale, *key.items()]
     except KeyError:
-        hit = _lookup(kernel, key, tables, device, source, stale)
+        hit = _lookup(kernel, key, tables, device, source, stale, quiet)
     except TypeError:  # a list of tables, or a key that cannot be in any table
         listed = tables if tables is None or isinstance(tables, str | os.PathLike) else (*tables,)
-        hit = _lookup(kernel, key, listed, device, source, stale)
+        hit = _lookup(kernel, key, listed, device, source, stale, quiet)
     return Hit(default, "default") if hit is None and default is not None else hit
 
 
@@ -63,6 +65,7 @@ def _lookup(
     device: DeviceFacts | str | None,
     source: str,
     stale: Stale,
+    quiet: bool,
 ) -> Hit | None:
     siblings = True if device == NEAREST else None
     given = None if device == NEAREST else device
@@ -70,11 +73,11 @@ def _lookup(
     paths = search_path(tables, [PACKAGED])
     sources = frozenset([source]) if source else frozenset()
     found = find_table(kernel, paths, facts, sources, stale, siblings)
-    if found.problem:
+    if found.problem and (found.is_faulty or not quiet):
         text = f"kernel {kernel}: {found.problem}; {_consequence(found)}"
         warn_once((kernel, found.problem), text)
     hit = find_in(found.table, key) if found.table else None
-    if found.table and hit is None:
+    if found.table and hit is None and not quiet:
         text = f"kernel {kernel}: {miss_text(found.table, key)}; no config"
         warn_once((kernel, found.table.path), text)
     # The cache's keys do not distinguish True from 1.

@@ -29,6 +29,8 @@ class FoundTable:
     table: Table | None
     #: One line on what was wrong with the files; empty where nothing was.
     problem: str = ""
+    #: Whether a file was at fault: not only of another toolchain, or absent.
+    is_faulty: bool = False
 
 
 _found: dict[tuple[object, ...], FoundTable] = {}
@@ -99,17 +101,20 @@ def _find(
             continue
         reason = staleness(table, sources)
         if not reason:
-            return FoundTable(table, "; ".join(problems[:2]))
+            return FoundTable(table, "; ".join(problems[:2]), bool(problems))
         stale_tables.append((table, f"table {table.path} {reason}"))
     if stale_tables:
         table, reason = stale_tables[0]
-        return FoundTable(table if stale == "use" else None, "; ".join([*problems[:1], reason]))
+        used = table if stale == "use" else None
+        return FoundTable(used, "; ".join([*problems[:1], reason]), bool(problems))
     near = nearest_sibling(others, device)
     if near is not None and device is not None:
-        return FoundTable(near, "; ".join([*problems[:1], sibling_text(near, device)]))
+        text = "; ".join([*problems[:1], sibling_text(near, device)])
+        return FoundTable(near, text, bool(problems))
     where = os.pathsep.join(paths) or "an empty search path"
     name = device.name if device else "an unknown device (torch is not loaded, or finds none)"
-    return FoundTable(None, "; ".join(problems[:2]) or f"no table for {name} in {where}")
+    text = "; ".join(problems[:2]) or f"no table for {name} in {where}"
+    return FoundTable(None, text, bool(problems))
 
 
 def _candidates(kernel: str, paths: tuple[str, ...], problems: list[str]) -> Iterator[Table]:
