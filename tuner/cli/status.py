@@ -163,7 +163,7 @@ def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
     trials, failed = f"{row['trials']}", row["failed"]
     return {
         **row,
-        "state": row["verdict"] or row["stage"],
+        "state": row["stage"],
         "time": format_us(row["best_us"]),
         "trials": f"{trials}, {failed} failed" if failed else trials,
         **format_winner(row),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from results_db.stored_records import BaselineRecord, TaskInfo
 
 #: Columns for readers: times and ratios are texts with interval and name.
-_SHOWN = ("kernel", "workload", "device", "time", "vs_default", "vs_baseline", "verdict", "config")
+_SHOWN = ("kernel", "workload", "device", "time", "vs_default", "vs_baseline", "config")
 #: Columns for programs: one number or text each.
 _FIELDS = (
     "kernel",
@@ -131,9 +131,10 @@ def emit_winners(
 def format_winner(row: Mapping[str, Any]) -> dict[str, str | None]:
     """The config that ships and its comparisons with default and fastest baseline, as texts."""
     config = None if row["config"] is None else cell(row["config"])
+    ratio, kept = describe_ratio(row.get("speedup")), row["ships"] == "default"
     return {
-        "config": f"{config} (the default)" if row["ships"] == "default" else config,
-        "vs_default": describe_ratio(row.get("speedup")),
+        "config": f"{config} (the default)" if kept else config,
+        "vs_default": f"{ratio} {row['verdict']}" if ratio and not kept else ratio,
         "vs_baseline": describe_ratio(row.get("over_baseline"), row.get("baseline")),
     }
 
@@ -149,10 +150,11 @@ def choose_style(row: Mapping[str, Any]) -> str:
     return VERDICT_COLOURS.get((-over).verdict(), "")
 
 
-#: The styles of columns of winners, by column.
-STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = dict.fromkeys(
-    ("verdict", "state", "vs_baseline"), choose_style
-)
+#: The styles of columns of winners, by column: one of them has the colour.
+STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "vs_baseline": choose_style,
+    "vs_default": lambda row: choose_style(row) if row.get("over_baseline") is None else "",
+}
 
 
 def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
