@@ -4,7 +4,8 @@ For each range: device time against that of one size, hits at random sizes, wron
 at a sample of them the loss of the table's config against a search of that size of its own, both
 measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=value ...`.
 
-    python benchmarks/range_coverage.py "cpu_softmax rows=1..4096 cols=512 dtype=float32"
+    python benchmarks/range_coverage.py --out OUT.json \\
+        "cpu_softmax rows=1..4096 cols=512 dtype=float32"
 """
 
 import argparse
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from matmul_tasks import facts
 
@@ -29,6 +31,8 @@ DEFAULT = [
     "softmax rows=1..65536 cols=4096 dtype=bfloat16",
     "attention sequence=128..32768 batch=1 heads=16 head_dim=128 causal=true dtype=bfloat16",
 ]
+#: What is printed of a range.
+SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst regret", "wrong")
 
 
 def read_dims(text):
@@ -116,15 +120,15 @@ def main():
     parser.add_argument("--sample", type=int, default=12, help="of these that are searched")
     parser.add_argument("--budget", type=lambda text: int(text) if text.isdigit() else text,
                         default="auto")  # fmt: skip
+    parser.add_argument("--out", type=Path, required=True, help="a file, written after each range")
     options = parser.parse_args()
-    found = []
+    result = {"what": __doc__.splitlines()[0], "toolchain": facts(), "ranges": []}
     with tuner.session() as session:
         for text in options.ranges or DEFAULT:
-            found.append(judge(session, text, options))
-            print(json.dumps(found[-1])[:300], file=sys.stderr)
-    result = {"what": __doc__.splitlines()[0], "toolchain": facts(), "ranges": found}
-    json.dump(result, sys.stdout, indent=1)
-    print()
+            found = judge(session, text, options)
+            result["ranges"].append(found)
+            options.out.write_text(json.dumps(result, indent=1) + "\n")
+            print({name: found[name] for name in SHOWN}, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
