@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # No outcome hangs on a time: a loaded machine is no failure.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+# A shell starts what runs in its background with SIGINT ignored, and so would be all children here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
