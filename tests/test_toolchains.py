@@ -47,7 +47,7 @@ def test_the_documented_pairs_are_those_of_the_constraints():
     versions = [pair["triton"].split(".") for pair in pairs.values()]
     least, most = (".".join(found(versions)[:2]) for found in (min, max))
     assert f"Every Triton from {least} to {most} is supported" in page
-    # The table of what was run: one of these Tritons each, beside the pinned torch.
+    # The table of results has one of these Tritons in each row, with the pinned torch.
     ran = re.findall(r"Triton ([\d.]+), torch ([\d.]+)", page)
     assert {triton for triton, _ in ran} <= {pair["triton"] for pair in pairs.values()}
     assert {torch for _, torch in ran} == {pairs["constraints.txt"]["torch"]}

@@ -11,10 +11,7 @@ from torch.nn import functional
 from search_spaces import registry
 from search_spaces.records import Value, Workload
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
-from tuner.ops.rows import dtype_name
-
-_HALVES = (torch.float16, torch.bfloat16)
+from tuner.ops.problem import HALVES, Problem, dtype_name
 
 
 # -- attention -------------------------------------------------------------------------------------
@@ -22,7 +19,7 @@ def _attention_problem(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> Problem | None:
     tensors = {"q": q, "k": k, "v": v}
-    if q.ndim != 4 or q.dtype not in _HALVES or k.shape[:3] != v.shape[:3]:
+    if q.ndim != 4 or q.dtype not in HALVES or k.shape[:3] != v.shape[:3]:
         return None
     if any(each.dtype != q.dtype or not each.is_contiguous() for each in tensors.values()):
         return None

@@ -10,10 +10,7 @@ from torch.nn import functional
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
-from tuner.ops.rows import as_rows, dtype_name
-
-_HALVES = (torch.float16, torch.bfloat16)
+from tuner.ops.problem import HALVES, Problem, as_rows, dtype_name
 
 
 def _are_targets(target: torch.Tensor, rows: int) -> bool:
@@ -141,7 +138,7 @@ def _linear_losses_problem(
     parts = (hidden, weight)
     if any(each.ndim != 2 or not each.is_contiguous() for each in parts):
         return None
-    if hidden.dtype not in _HALVES or weight.dtype != hidden.dtype:
+    if hidden.dtype not in HALVES or weight.dtype != hidden.dtype:
         return None
     (tokens, dim), vocab = hidden.shape, weight.shape[0]
     if weight.shape[1] != dim or not _are_targets(target, tokens):

@@ -10,8 +10,7 @@ from torch.nn import functional
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
-from tuner.ops.rows import are_vectors, as_rows, dtype_name
+from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
 
 # -- activations -----------------------------------------------------------------------------------
 _PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -191,13 +191,7 @@ class Operator(Generic[Result]):
         assert config is not None
         device = next(iter(problem.tensors.values())).device
         if device.type == "cpu":
-
-            def interpret(arguments: Sequence[Any]) -> Any:
-                again = self._problem(*arguments)
-                assert again is not None
-                return _one_or_all([*launch_all(again, kernel, config, device).values()])
-
-            return interpret
+            return self._solve(lambda again: launch_all(again, kernel, config, device))
         places = [at for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
         plan = Plan(problem, kernel, config, [arguments[at] for at in places])
         if len(places) == 1 and len(problem.outputs) == 1:
@@ -210,13 +204,16 @@ class Operator(Generic[Result]):
         baseline = choice.kernel.baselines(problem.workload)[choice.implementation]
         baseline(problem.tensors)  # what is not installed, or refuses this call, says so here
 
+        return self._solve(lambda again: baseline(again.tensors))
+
+    def _solve(self, solve: Callable[[Problem], Mapping[str, torch.Tensor]]) -> _Run:
+        """Makes the problem of each call anew, and its outputs as the caller wants them."""
+
         def run(arguments: Sequence[Any]) -> Any:
-            again = self._problem(*arguments)
-            assert again is not None
-            found = baseline(again.tensors)
-            return _one_or_all(
-                [found[name].reshape(shape) for name, shape in again.outputs.items()]
-            )
+            problem = self._problem(*arguments)
+            assert problem is not None
+            found = solve(problem)
+            return _one_or_all([found[name].reshape(s) for name, s in problem.outputs.items()])
 
         return run
 

@@ -20,8 +20,9 @@ from typing import Any, TypeAlias
 import torch
 
 from search_spaces.kernel import Kernel, Launch
-from search_spaces.records import Config, TensorSpec
+from search_spaces.records import Config
 from search_spaces.shape_tensor import torch_dtype
+from search_spaces.tensors import empty_tensors
 from tuner.ops.problem import Problem
 
 #: A position among the arguments of a launch, the slot, and the offset in bytes.
@@ -56,9 +57,7 @@ class Plan:
         ]
         names = [*problem.tensors, *made]
         self._results = [names.index(name, len(given)) for name in problem.outputs]
-        tensors = _distinct(problem.tensors)
-        for name, spec in made.items():
-            tensors[name] = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
+        tensors = {**_distinct(problem.tensors), **empty_tensors(made, str(device))}
         known = [tensors[name] for name in names]
         self._launches = [
             (Template(launch, known).fill, _compile(launch, device))
@@ -189,17 +188,9 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def launch_all(
     problem: Problem, kernel: Kernel, config: Config, device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """The outputs of a problem by launches as the kernel makes them, without a plan.
-
-    For Triton's interpreter, and for kernels whose launches cannot be repeated.
-    """
-    tensors = dict(problem.tensors)
-    made: Mapping[str, TensorSpec] = {
-        **kernel.outputs(problem.workload),
-        **kernel.scratch(problem.workload, config),
-    }
-    for name, spec in made.items():
-        tensors[name] = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
+    """All tensors of a problem after launches as the kernel makes them, for the interpreter."""
+    made = {**kernel.outputs(problem.workload), **kernel.scratch(problem.workload, config)}
+    tensors = {**problem.tensors, **empty_tensors(made, str(device))}
     for launch in kernel.launches(problem.workload, config, tensors):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
-    return {name: tensors[name].view(shape) for name, shape in problem.outputs.items()}
+    return tensors

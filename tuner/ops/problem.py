@@ -1,15 +1,20 @@
-"""What a call of an operator is to a kernel: a workload and the tensors of its launch."""
+"""What a call of an operator is to a kernel: a workload and the tensors of its launch.
+
+Below it, what operators ask of their arguments before they make one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from search_spaces.records import Value, Workload
 
-if TYPE_CHECKING:
-    import torch
+#: The dtypes that kernels take, and those of attention and of losses of linear layers.
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +42,29 @@ class Problem:
     def key(self) -> dict[str, Value]:
         """The workload as tables have it."""
         return {name: value for name, value in self.dims.items() if name not in self.unkeyed}
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """The dtype as workloads have it: `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def as_rows(*tensors: torch.Tensor) -> tuple[int, int] | None:
+    """Rows and columns of contiguous tensors of one shape and floating-point dtype; else None."""
+    first = tensors[0]
+    if first.dtype not in FLOATS or not first.ndim:
+        return None
+    if any(each.shape != first.shape or each.dtype != first.dtype for each in tensors):
+        return None
+    if not all(each.is_contiguous() for each in tensors):
+        return None
+    cols = first.shape[-1]
+    return first.numel() // cols, cols
+
+
+def are_vectors(cols: int, like: torch.Tensor, *vectors: torch.Tensor) -> bool:
+    """Whether these are contiguous vectors of that length and the dtype of `like`."""
+    return all(
+        each.shape == (cols,) and each.dtype == like.dtype and each.is_contiguous()
+        for each in vectors
+    )

@@ -11,17 +11,14 @@ from torch.nn import functional
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
+from tuner.ops.problem import FLOATS, Problem, dtype_name
 from tuner.ops.quantizing import quantize
-from tuner.ops.rows import dtype_name
-
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _are_matrices(*tensors: torch.Tensor) -> bool:
     """Whether these are contiguous and of one dtype that kernels take."""
     dtype = tensors[0].dtype
-    if dtype not in _FLOATS or any(each.dtype != dtype for each in tensors):
+    if dtype not in FLOATS or any(each.dtype != dtype for each in tensors):
         return False
     return all(each.is_contiguous() for each in tensors)
 

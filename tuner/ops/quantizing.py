@@ -8,8 +8,7 @@ from search_spaces import registry
 from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
-from tuner.ops.rows import as_rows, dtype_name
+from tuner.ops.problem import Problem, as_rows, dtype_name
 
 _CODES = {"float8_e4m3fn": torch.float8_e4m3fn, "int8": torch.int8}
 _SCALES = ("row", "block128", "tensor")

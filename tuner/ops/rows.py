@@ -11,37 +11,10 @@ from torch.nn import functional
 
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem
+from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 #: The eps of kernels whose workload names none.
 _EPS = 1e-5
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """The dtype as workloads have it: `bfloat16`."""
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def as_rows(*tensors: torch.Tensor) -> tuple[int, int] | None:
-    """Rows and columns of contiguous tensors of one shape and floating-point dtype; else None."""
-    first = tensors[0]
-    if first.dtype not in _DTYPES or not first.ndim:
-        return None
-    if any(each.shape != first.shape or each.dtype != first.dtype for each in tensors):
-        return None
-    if not all(each.is_contiguous() for each in tensors):
-        return None
-    cols = first.shape[-1]
-    return first.numel() // cols, cols
-
-
-def are_vectors(cols: int, like: torch.Tensor, *vectors: torch.Tensor) -> bool:
-    """Whether these are contiguous vectors of that length and the dtype of `like`."""
-    return all(
-        each.shape == (cols,) and each.dtype == like.dtype and each.is_contiguous()
-        for each in vectors
-    )
 
 
 # -- softmax ---------------------------------------------------------------------------------------
