@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from interleaved import judged, median_interval  # noqa: E402
+from interleaved import capture_graph, judged, median_interval  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 
 import tuner  # noqa: E402
@@ -221,9 +221,9 @@ def judge(case: Case, folder: Path, sizes: int, pairs: int) -> dict[str, Any]:
         if case.waits:
             ratio = take_turns(call, restore, folder, pairs)
         else:
-            own = graphed(call, restore)
+            own = capture_graph(call, restore)
             with tuner.applied(folder):
-                table = graphed(call, restore)
+                table = capture_graph(call, restore)
             ratio = judged(own, table, restore, pairs)
         error = max(map(difference, plain, found))
         rows.append([size, hits, misses, error, ratio["speedup"], *ratio["interval"]])
@@ -278,19 +278,6 @@ def take_turns(call: Any, restore: Any, folder: Path, pairs: int) -> dict[str, A
                 times[which].append(start.elapsed_time(end))
     ratios = [own / other for own, other in zip(*times, strict=True)]
     return {"speedup": statistics.median(ratios), "interval": median_interval(ratios)}
-
-
-def graphed(call: Callable[[], Any], restore: Callable[[], None]) -> Callable[[], None]:
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            restore()
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
 
 
 def tensors_of(found: Any) -> list[torch.Tensor]:

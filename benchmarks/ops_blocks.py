@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples/operat
 
 import torch  # noqa: E402
 from blocks import OPS, TORCH, DitBlock, LlamaBlock  # noqa: E402
-from interleaved import median_interval  # noqa: E402
+from interleaved import capture_graph, median_interval  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 
 from tuner import ops  # noqa: E402
@@ -108,20 +108,6 @@ def build(kind: str, batch: int, tokens: int, grad: bool) -> dict[str, Callable[
     return {name: call(model) for name, model in models.items()}
 
 
-def graphed(call: Callable[[], Any]) -> Callable[[], None]:
-    """The call as a CUDA graph: the host's time counts for none."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def interleave(calls: dict[str, Callable[[], Any]], passes: int) -> dict[str, Any]:
     """Milliseconds of each, and the ratio over `ops` with its interval."""
     names = list(calls)
@@ -161,7 +147,7 @@ def judge(name: str, passes: int) -> dict[str, Any]:
         try:
             out = call().double()
             errors[each] = float((out - exact).norm() / exact.norm())
-            usable[each] = call if grad else graphed(call)
+            usable[each] = call if grad else capture_graph(call, lambda: None)
         except Exception as error:
             errors[each] = f"{type(error).__name__}: {error}"[:300]
         print(name, each, errors[each], round(time.monotonic() - began, 1), "s", flush=True)

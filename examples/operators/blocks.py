@@ -21,11 +21,11 @@ def _rotate(q: Any, k: Any, cos: Any, sin: Any) -> tuple[torch.Tensor, torch.Ten
     """Both rotated as Llama does it; cos and sin are [tokens, dim / 2]."""
     cos, sin = cos[:, None], sin[:, None]
 
-    def rotated(x: torch.Tensor) -> torch.Tensor:
+    def rotate(x: torch.Tensor) -> torch.Tensor:
         one, other = x.chunk(2, -1)
         return torch.cat((one * cos - other * sin, other * cos + one * sin), -1)
 
-    return rotated(q), rotated(k)
+    return rotate(q), rotate(k)
 
 
 def _add_rms_norm(x: Any, residual: Any, weight: Any, eps: float) -> tuple[torch.Tensor, ...]:
@@ -150,14 +150,14 @@ class DitBlock(nn.Module):
         parts = do.linear(functional.silu(condition), self.modulation, self.shift)
         scale, shift, gate, scale_2, shift_2, gate_2 = parts[:, None].chunk(6, -1)
 
-        def normed(each: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        def normalize(each: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
             whole: torch.Tensor = do.layer_norm(each, (dim,), self.one, self.zero)
             return whole * (1 + scale) + shift
 
-        heads = do.linear(normed(x, scale, shift), self.qkv)
+        heads = do.linear(normalize(x, scale, shift), self.qkv)
         split = heads.view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = (each.contiguous() for each in split)
         mixed = do.attention(q, k, v, False).transpose(1, 2).reshape(batch, tokens, dim)
         x = x + gate * do.linear(mixed, self.out)
-        inner = do.linear(normed(x, scale_2, shift_2), self.up, self.up_bias, "gelu")
+        inner = do.linear(normalize(x, scale_2, shift_2), self.up, self.up_bias, "gelu")
         return x + gate_2 * do.linear(inner, self.down)

@@ -33,7 +33,7 @@ class Table:
     note: str = ""
 
     @property
-    def filled(self) -> Table:
+    def without_empty_columns(self) -> Table:
         """Without the columns in which no row has text."""
         kept = [at for at in range(len(self.headings)) if any(row[at] != "" for row in self.rows)]
         if len(kept) in (0, len(self.headings)):

@@ -158,6 +158,16 @@ def tuner_outputs(kernel, workload):
     }
 
 
+def write_table(kernel, entries, path):
+    table = runtime.Table(
+        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
+        runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
+        kernel_hashes=kernel.kernel_hashes(),
+    )  # fmt: skip
+    path.write_text(text_of(table))
+    return table
+
+
 @pytest.mark.parametrize("widen", [False, True])
 def test_every_size_of_a_range_is_launched_from_its_table(hazards, tmp_path, widen):
     calls = captured(partial(columns, hazards), 40, 71)
@@ -180,12 +190,7 @@ def test_every_size_of_a_range_is_launched_from_its_table(hazards, tmp_path, wid
         )
         for low, high, block in parts
     ]
-    table = runtime.Table(
-        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
-        runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
-        kernel_hashes=kernel.kernel_hashes(),
-    )  # fmt: skip
-    (tmp_path / "table.json").write_text(text_of(table))
+    write_table(kernel, entries, tmp_path / "table.json")
     with tuner.applied(tmp_path / "table.json") as application:
         for at in range(3, 91):
             columns(hazards, at)
@@ -219,12 +224,7 @@ def test_every_size_of_a_dim_is_launched_from_its_table(hazards, tmp_path):
         )
         for low, high, warps in [(1, 30, 2), (31, 90, 8)]
     ]
-    table = runtime.Table(
-        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
-        runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
-        kernel_hashes=kernel.kernel_hashes(),
-    )  # fmt: skip
-    (tmp_path / "table.json").write_text(text_of(table))
+    table = write_table(kernel, entries, tmp_path / "table.json")
     assert runtime.read(tmp_path / "table.json").entries == table.entries
     with tuner.applied(tmp_path / "table.json") as application:
         for at in range(1, 91):

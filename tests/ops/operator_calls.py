@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.nn import functional
 
 from search_spaces.records import Workload
 from tuner import ops
@@ -76,3 +77,18 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
 def results_of(found: Any) -> list[torch.Tensor]:
     """A tensor or several as a list."""
     return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+def block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Several operators one after the other: x[rows, n], w[n], m[n, n], b[n]."""
+    y = ops.rms_norm(x, w, 1e-5)
+    y = ops.linear(y, m, b, "gelu")
+    y, total = ops.add_rms_norm(y, x, w, 1e-5)
+    return ops.softmax(y) + total
+
+
+def plain_block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same by torch's functions."""
+    y = functional.rms_norm(x, x.shape[-1:], w, 1e-5)
+    total = functional.gelu(functional.linear(y, m, b)) + x
+    return functional.rms_norm(total, x.shape[-1:], w, 1e-5).softmax(-1) + total

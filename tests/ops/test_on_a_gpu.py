@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from operator_calls import block, plain_block
 from torch.nn import functional
 
 from tuner import ops
@@ -26,20 +27,6 @@ def every_entry_serves(monkeypatch):
 
 def half(*sizes, grad=False):
     return torch.randn(sizes, device="cuda", dtype=torch.bfloat16).requires_grad_(grad)
-
-
-def block(x, w, m, b):
-    y = ops.rms_norm(x, w, 1e-5)
-    y = ops.linear(y, m, b, "gelu")
-    y, total = ops.add_rms_norm(y, x, w, 1e-5)
-    return ops.softmax(y) + total
-
-
-def plain_block(x, w, m, b):
-    y = functional.rms_norm(x, x.shape[-1:], w, 1e-5)
-    y = functional.gelu(functional.linear(y, m, b))
-    total = y + x
-    return functional.rms_norm(total, x.shape[-1:], w, 1e-5).softmax(-1) + total
 
 
 def near(one, other, bound=2e-2):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_calls import block, plain_block
 from torch.nn import functional
 
 import tuner
@@ -281,18 +282,6 @@ def test_operators_are_registered_as_torch_demands(name):
         torch.library.opcheck(operator, given, test_utils="test_faketensor")
     else:
         torch.library.opcheck(operator, given)
-
-
-def block(x, w, m, b):
-    y = ops.rms_norm(x, w, 1e-5)
-    y = ops.linear(y, m, b, "gelu")
-    y, total = ops.add_rms_norm(y, x, w, 1e-5)
-    return ops.softmax(y) + total
-
-
-def plain_block(x, w, m, b):
-    y = functional.gelu(functional.linear(rms(x, w), m, b))
-    return rms(y + x, w).softmax(-1) + y + x
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
