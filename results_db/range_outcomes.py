@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import FinalRecord, SelectionRecord, TaskInfo, TrialRecord
 from search_spaces.records import Config, Workload, config_key
-from search_spaces.size_range import RangePlace
+from search_spaces.size_range import Range, RangePlace
 from workers.job_records import Mode
 
 
@@ -80,43 +78,53 @@ class Segment:
     config: str
     #: The measured sizes, in order.
     sizes: tuple[int, ...]
+    #: The first and the last size that the config serves.
+    low: int
+    high: int
 
 
-class Weigh(Protocol):
-    """The share of the launches with sizes from `low` to `high`, both included."""
-
-    def __call__(self, low: int, high: int) -> float: ...
-
-
-def divide(outcomes: Sequence[SizeOutcome], gain: float, weigh: Weigh) -> list[Segment]:
-    """The fewest segments in which no measured size loses more than `gain`.
+def divide(outcomes: Sequence[SizeOutcome], gain: float, reach: Range) -> list[Segment]:
+    """The fewest segments of a range in which no measured size loses more than `gain`.
 
     outcomes: in the order of their sizes. Of equally many segments, those with the least loss,
     weighed by the share of the launches nearest to each size. A segment's config ships at one of
     its sizes, so that its evidence is a confirmation. By dynamic programming over the sizes.
     """
-    allowed, weights = math.log1p(gain), _weigh_each(outcomes, weigh)
+    allowed, weights = math.log1p(gain), _weigh_each(outcomes, reach)
     #: By the number of sizes that are served: (segments, loss, last segment's start, its config).
     best: list[tuple[int, float, int, str]] = [(0, 0.0, 0, "")]
     for end in range(1, len(outcomes) + 1):
         found: list[tuple[int, float, int, str]] = []
-        for start in range(end):
-            part = outcomes[start:end]
-            for config in dict.fromkeys(each.shipped for each in part):
-                losses = [each.loss(config) for each in part]
-                if len(part) > 1 and max(losses) > allowed:
-                    continue
-                weighed = sum(map(operator.mul, losses, weights[start:end]))
-                before = best[start]
-                found.append((before[0] + 1, before[1] + weighed, start, config))
+        #: The loss from `start` to `end` of each config that serves all of these sizes.
+        serving, shipped = dict.fromkeys(outcomes[end - 1].losses, 0.0), set[str]()
+        for start in reversed(range(end)):
+            each, before = outcomes[start], best[start]
+            shipped.add(each.shipped)
+            serving = {
+                config: loss + each.loss(config) * weights[start]
+                for config, loss in serving.items()
+                if each.loss(config) <= allowed
+            }
+            if not serving:
+                break
+            found += [
+                (before[0] + 1, before[1] + serving[config], start, config)
+                for config in shipped & serving.keys()
+            ]
         best.append(min(found))
-    segments: list[Segment] = []
+    cuts: list[tuple[int, int, str]] = []
     end = len(outcomes)
     while end:
         _, _, start, config = best[end]
-        segments.insert(0, Segment(config, tuple(each.size for each in outcomes[start:end])))
+        cuts.insert(0, (start, end, config))
         end = start
-    return segments
+    sizes = [each.size for each in outcomes]
+    ends = [*(find_switch(*sizes[end - 1 : end + 1]) for _, end, _ in cuts[:-1]), reach.high]
+    lows = [reach.low, *(end + 1 for end in ends)]
+    return [
+        Segment(config, tuple(sizes[start:end]), low, high)
+        for (start, end, config), low, high in zip(cuts, lows, ends, strict=False)
+    ]
 
 
 def find_switch(lower: int, upper: int) -> int:
@@ -130,12 +138,12 @@ def find_switch(lower: int, upper: int) -> int:
     return size
 
 
-def _weigh_each(outcomes: Sequence[SizeOutcome], weigh: Weigh) -> list[float]:
+def _weigh_each(outcomes: Sequence[SizeOutcome], reach: Range) -> list[float]:
     """The share of the launches that are nearest to each size."""
     sizes = [each.size for each in outcomes]
     switches = list(itertools.starmap(find_switch, itertools.pairwise(sizes)))
     lows = [*sizes[:1], *(switch + 1 for switch in switches)]
-    return list(map(weigh, lows, [*switches, *sizes[-1:]]))
+    return list(map(reach.weigh, lows, [*switches, *sizes[-1:]]))
 
 
 # -- the tasks of a run by ranges ------------------------------------------------------------------
@@ -145,9 +153,6 @@ class RangePart:
 
     task: TaskInfo
     segment: Segment
-    #: The first and the last size that the config serves.
-    low: int
-    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +169,9 @@ class RangeTasks:
 
     def list_parts(self) -> list[RangePart]:
         """The parts of the range that one config each serves, in the order of their sizes."""
-        outcomes, sizes = [outcome for outcome, _ in self.known], self.place.sizes
-        segments = divide(outcomes, self.place.gain, sizes.weigh)
-        ends = [find_switch(a.sizes[-1], b.sizes[0]) for a, b in itertools.pairwise(segments)]
-        lows = [sizes.low, *(end + 1 for end in ends)]
-        return [
-            RangePart(self._choose_task(segment), segment, low, high)
-            for segment, low, high in zip(segments, lows, [*ends, sizes.high], strict=True)
-        ]
+        outcomes = [outcome for outcome, _ in self.known]
+        segments = divide(outcomes, self.place.gain, self.place.sizes)
+        return [RangePart(self._choose_task(segment), segment) for segment in segments]
 
     def _choose_task(self, segment: Segment) -> TaskInfo:
         """Of the sizes of a segment at which its config ships, the one nearest to the middle."""

@@ -77,7 +77,7 @@ def segments_of(world: World):
         if task.outcome and not task.spec.place.held_out
     ]
     outcomes.sort(key=lambda each: each.size)
-    return divide(outcomes, GAIN, Range(16, 4096).weigh), outcomes
+    return divide(outcomes, GAIN, Range(16, 4096)), outcomes
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -250,7 +250,7 @@ def outcome_lists(draw) -> list[SizeOutcome]:
 
 @given(outcome_lists())
 def test_segments_partition_the_sizes_within_the_gain(outcomes):
-    segments = divide(outcomes, GAIN, Range(1, 5000).weigh)
+    segments = divide(outcomes, GAIN, Range(1, 5000))
     assert [size for segment in segments for size in segment.sizes] == [e.size for e in outcomes]
     by_size = {each.size: each for each in outcomes}
     for segment in segments:
@@ -273,7 +273,7 @@ def test_no_division_has_fewer_segments(outcomes):
             )
         )
 
-    assert len(divide(outcomes, GAIN, Range(1, 5000).weigh)) == fewest(outcomes)
+    assert len(divide(outcomes, GAIN, Range(1, 5000))) == fewest(outcomes)
 
 
 def test_work_that_grows_faster_than_the_size_is_searched_between():

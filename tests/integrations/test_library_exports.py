@@ -9,8 +9,10 @@ import pytest
 from tuned_runs import H200, add_result, moe, tile
 
 from results_db import Store
+from results_db.range_outcomes import group_ranges
 from search_spaces.errors import TunerError
 from search_spaces.records import Workload
+from search_spaces.size_range import Range, RangePlace
 from tuner import tables
 from tuner.integrations import TableKey, adapter
 
@@ -200,3 +202,52 @@ def test_an_export_is_checked_against_the_files(store, tmp_path):
     assert tables.check_export(store, 1, tmp_path / "out", "vllm") == []
     (tmp_path / "out" / NAME).write_text("{}")
     assert "differs" in tables.check_export(store, 1, tmp_path / "out", "vllm")[0]
+
+
+def tokens_of(*sizes, held_out=()):
+    """Sizes of a range of tokens with their places."""
+    ranges = (("tokens", Range(1, 4096)),)
+    return {size: RangePlace(ranges, 0.02, 8, None, size in held_out) for size in sizes}
+
+
+def test_the_lookup_gives_at_every_size_what_the_range_chose(store, tmp_path):
+    """With as many rows as parts here: each switch lies midway between two keys."""
+    places = {
+        size: RangePlace((("M", Range(1, 4096)),), 0.02, 8) for size in (1, 24, 100, 700, 4096)
+    }
+    kinds = [
+        {**TILE, "BLOCK_N": 32 << at, "loads": "pointer", "SPLIT_K": 1, "swap": False}
+        for at in range(4)
+    ]
+    kinds = [{**each, "dot": "float8"} for each in kinds]
+    for (size, place), fast in zip(places.items(), (1, 1, 2, 2, 3), strict=True):
+        times = [(each, 10.0 + abs(at - fast)) for at, each in enumerate(kinds)]
+        add_result(store, 1, "fp8_matmul", PRODUCT.with_dims(M=size), times, place=place)
+    (rows,) = exported(store, tmp_path).values()
+    parts = group_ranges(store.tasks(1))[0].list_parts()
+    assert len(rows) == len(parts) == 3
+    sides = {int(key): row["BLOCK_SIZE_N"] for key, row in rows.items()}
+    nearest = adapter("vllm-block-fp8").nearest
+    for part in parts:
+        side = json.loads(part.segment.config)["BLOCK_N"]
+        for size in range(part.segment.low, part.segment.high + 1):
+            assert sides[nearest(sides, size)] == side
+    assert tables.check_export(store, 1, tmp_path / "out", "vllm") == []
+
+
+def test_both_products_of_a_range_share_rows_of_sizes_at_which_both_were_measured(store, tmp_path):
+    places = tokens_of(1, 64, 300, 1000, 4096, held_out=[1000])
+    for size, place in places.items():
+        fast = TALL if size == 1000 else WIDE if size < 100 else DEFAULT
+        times = [(each, 10.0 if each == fast else 12.0) for each in (DEFAULT, WIDE, TALL)]
+        add_result(store, 1, "moe_matmul", moe(size, "gate_up"), times, place=place)
+        # `down` was left out at 300, and wins by little at 64 with a config of its own.
+        if size != 300:
+            near = [(config, us - 0.1 * (config == TALL)) for config, us in times]
+            add_result(store, 1, "moe_matmul", moe(size, "down"), near, place=place)
+    for library in ("vllm", "sglang"):
+        (rows,) = exported(store, tmp_path / library, library).values()
+        rows = {int(key): row for key, row in rows.items() if key != "triton_version"}
+        nearest = adapter(f"{library}-moe").nearest
+        assert [rows[nearest(rows, size)] for size in (1, 64, 4096)] == [WIDE, WIDE, DEFAULT]
+        assert len(rows) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.log_ratio import LogRatio
-from tuner.integrations import adapter
-from tuner.integrations.never_worse import never_worse, sizes_between
+from search_spaces.size_range import Range
+from tuner.integrations import USUAL_SIZES, adapter
+from tuner.integrations.never_worse import choose_sizes, never_worse
+from tuner.integrations.size_rows import SizePart, list_rows
 
 NEAREST = adapter("vllm-moe").nearest
 CONFIGS = [{"BLOCK_SIZE_M": 16 << at} for at in range(4)]
+GAIN = 0.02
 
 
 class Model:
@@ -67,127 +71,154 @@ def situations(draw):
     return Model(times), rows, theirs, count
 
 
-def guarded(model, rows, theirs, sizes):
+def guarded(model, rows, theirs, **options):
+    """The rows that are not worse at any size of the model, and today's configs."""
+    count = len(model.times[0])
+
     def today(size):
         return theirs[NEAREST(sorted(theirs), size)]
 
-    return never_worse(rows, today, model.compare, sizes, NEAREST), today
+    def ours(size):
+        return rows[NEAREST(sorted(rows), size)]
+
+    sizes = range(1, count + 1)
+    return never_worse(ours, today, model.compare, sizes, Range(1, count), GAIN, **options), today
 
 
 @settings(max_examples=150)
 @given(situations())
-def test_no_size_is_slower_and_every_added_row_is_needed(situation):
+def test_no_size_is_slower_and_a_config_of_ours_is_faster_somewhere(situation):
     model, rows, theirs, count = situation
-    result, today = guarded(model, rows, theirs, range(1, count + 1))
+    result, today = guarded(model, rows, theirs)
     assert model.worse(result.rows, today) == []
-    assert list(result.worse) == model.worse(rows, today)
-    assert set(result.added) == set(result.rows) - set(rows)
-    for key in result.added:
-        others = {one: config for one, config in result.rows.items() if one != key}
-        assert model.worse(others, today) != []
-    # Rows that were good stay.
-    kept = set(rows) - set(result.replaced)
-    assert all(result.rows[key] == rows[key] for key in kept)
-    assert set(result.replaced) <= set(result.worse)
+    finite = [
+        size
+        for size in model.worse(rows, today)
+        if math.isfinite(model.time(size, rows[NEAREST(sorted(rows), size)]))
+    ]
+    assert list(result.worse) == finite
+    for size in range(1, count + 1):
+        best = min(
+            model.time(size, today(size)), model.time(size, rows[NEAREST(sorted(rows), size)])
+        )
+        picked = model.time(size, result.rows[NEAREST(sorted(result.rows), size)])
+        assert picked <= best * (1 + GAIN) + 1e-12
+    for key, config in result.rows.items():
+        near = [one for one in range(1, count + 1) if NEAREST(sorted(result.rows), one) == key]
+        alike = [one for one in near if config == today(one)]
+        faster = [
+            one
+            for one in range(1, count + 1)
+            if model.time(one, config) < model.time(one, today(one))
+        ]
+        assert alike or faster
     # No pair is measured twice, and no launch is compared with itself.
     assert len(model.asked) == result.compared
     assert result.unknown == sum(map(math.isinf, (model.time(*pair[:2]) for pair in model.asked)))
-    asked = {(pair.size, pair.config["BLOCK_SIZE_M"]) for pair in model.asked}
-    assert len(asked) == len(model.asked)
+    assert len({pair.size for pair in model.asked}) == len(model.asked)
     assert all(pair.config != pair.today for pair in model.asked)
 
 
 @settings(max_examples=50)
 @given(situations())
-def test_a_table_that_is_not_worse_stays_as_it_is(situation):
-    model, rows, theirs, count = situation
-    result, _ = guarded(model, rows, theirs, range(1, count + 1))
-    again, _ = guarded(model, result.rows, theirs, range(1, count + 1))
-    assert (again.rows, again.added, again.replaced) == (result.rows, (), ())
+def test_a_table_that_is_not_worse_gets_no_more_rows(situation):
+    model, rows, theirs, _ = situation
+    result, _ = guarded(model, rows, theirs)
+    again, _ = guarded(model, result.rows, theirs)
+    assert again.worse == ()
+    assert len(again.rows) <= len(result.rows)
 
 
-def test_one_row_repairs_a_stretch():
+def test_todays_config_takes_the_part_in_which_ours_loses():
     # Our config wins at 1 and 40 and loses from 15 to 26.
     slow = [4.0 if 15 <= size <= 26 else 1.0 for size in range(1, 41)]
     model = Model([[1.5] * 40, slow])
-    rows = {1: CONFIGS[1], 40: CONFIGS[1]}
-    result, today = guarded(model, rows, {1: CONFIGS[0]}, range(1, 41))
-    assert model.worse(result.rows, today) == []
+    result, _ = guarded(model, {1: CONFIGS[1], 40: CONFIGS[1]}, {1: CONFIGS[0]})
     assert result.worse == tuple(range(15, 27))
-    assert len(result.added) <= 2
-    assert result.rows[result.added[0]] == CONFIGS[0]
-    # Where ours wins by far, it still is what the library takes.
-    assert [result.rows[NEAREST(sorted(result.rows), size)] for size in (1, 40)] == [CONFIGS[1]] * 2
+    assert list(result.rows.values()) == [CONFIGS[1], CONFIGS[0], CONFIGS[1]]
+    keys = sorted(result.rows)
+    picked = [result.rows[NEAREST(keys, size)] == CONFIGS[1] for size in range(1, 41)]
+    assert picked == [each == 1.0 for each in slow]
 
 
 def test_a_difference_within_the_interval_changes_nothing():
-    model = Model([[1.0] * 9, [1.02] * 9], noise=0.05)
-    result, _ = guarded(model, {1: CONFIGS[1], 9: CONFIGS[1]}, {1: CONFIGS[0]}, range(1, 10))
-    assert (result.added, result.replaced, result.worse) == ((), (), ())
-    assert result.compared == 9
+    model = Model([[1.0] * 9, [1.0] * 8 + [0.8]], noise=0.05)
+    result, _ = guarded(model, {1: CONFIGS[1], 9: CONFIGS[1]}, {1: CONFIGS[0]})
+    assert list(result.rows.values()) == [CONFIGS[1]]
+    assert (result.worse, result.compared) == ((), 9)
 
 
-@settings(max_examples=50)
-@given(situations())
-def test_a_row_is_todays_unless_it_is_surely_faster(situation):
-    model, rows, theirs, count = situation
-    model.noise = 0.05
-
-    def today(size):
-        return theirs[NEAREST(sorted(theirs), size)]
-
-    sizes = range(1, count + 1)
-    result = never_worse(rows, today, model.compare, sizes, NEAREST, proven=True)
-    assert model.worse(result.rows, today) == []
-    for key in rows:
-        own, usual = result.rows[key], today(key)
-        faster = model.time(key, own) * math.exp(model.noise) < model.time(key, usual)
-        assert own == usual or faster
-        # A faster row stays.
-        if model.time(key, rows[key]) * math.exp(model.noise) < model.time(key, usual):
-            assert own == rows[key]
-
-
-def test_a_row_that_ties_becomes_todays():
-    # Our config is 2 % faster from size 5 on, and 20 % faster at 9; the interval is 5 % wide.
-    model = Model([[1.0] * 9, [1.0] * 4 + [0.98] * 4 + [0.8]], noise=0.05)
-    rows = dict.fromkeys((1, 5, 9), CONFIGS[1])
-    result = never_worse(
-        rows, lambda size: CONFIGS[0], model.compare, range(1, 10), NEAREST, proven=True
-    )
-    assert result.rows == {1: CONFIGS[0], 5: CONFIGS[0], 9: CONFIGS[1]}
-    assert (result.added, result.replaced, result.worse) == ((), (1, 5), ())
+def test_a_config_that_is_nowhere_surely_faster_becomes_todays():
+    model = Model([[1.0] * 9, [0.98] * 9], noise=0.05)
+    result, _ = guarded(model, {1: CONFIGS[1], 9: CONFIGS[1]}, {1: CONFIGS[0]})
+    assert list(result.rows.values()) == [CONFIGS[0]]
+    assert result.worse == ()
 
 
 def test_launches_that_the_library_makes_equal_are_not_compared():
     model = Model([[1.0] * 4])
     row = {**CONFIGS[0], "SPLIT_K": 4}
-    result = never_worse(
-        {2: row},
-        lambda size: CONFIGS[0],
-        model.compare,
-        range(1, 5),
-        NEAREST,
-        lambda config: {**config, "SPLIT_K": 1},
+    result, _ = guarded(
+        model, {2: row}, {1: CONFIGS[0]}, launched=lambda config: {**config, "SPLIT_K": 1}
     )
-    assert (result.rows, result.compared) == ({2: row}, 0)
+    assert (list(result.rows.values()), result.compared) == ([row], 0)
 
 
 @given(st.sets(st.integers(1, 5000), min_size=1, max_size=20), st.integers(1, 300))
-def test_sizes_between_rows_lie_in_all_gaps(keys, count):
-    found = sizes_between(keys, count)
+def test_sizes_to_compare_are_the_keys_the_switches_and_others_of_the_range(keys, count):
+    found = choose_sizes(keys, Range(min(keys), max(keys)), count)
     assert found == sorted(set(found))
-    assert len(found) <= count
-    assert not set(found) & keys
-    assert all(min(keys) < size < max(keys) for size in found)
-    free = max(keys) - min(keys) + 1 - len(keys)
-    assert len(found) == min(count, free)
+    assert keys <= set(found)
+    assert all(min(keys) <= size <= max(keys) for size in found)
+    assert len(found) <= max(count, 3 * len(keys))
 
 
 @pytest.mark.parametrize("count", [40, 200])
 def test_the_usual_rows_get_sizes_where_the_row_changes(count):
-    from tuner.integrations import USUAL_SIZES
-
-    found = sizes_between(USUAL_SIZES, count)
+    found = choose_sizes(USUAL_SIZES, Range(1, 4096), count)
     assert {192, 193, 3584, 3585} <= set(found)
-    assert len(found) == count
+    assert len(found) == max(count, 49)
+
+
+@st.composite
+def divided_ranges(draw):
+    last = draw(st.integers(1, 12))
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, last - 1)), max_size=4)) - {last})
+    return [
+        SizePart(low + 1, high, {"at": at})
+        for at, (low, high) in enumerate(itertools.pairwise([0, *cuts, last]))
+    ]
+
+
+def gives(keys_to_configs, parts):
+    keys = sorted(keys_to_configs)
+    return all(
+        keys_to_configs[NEAREST(keys, size)] == part.config
+        for part in parts
+        for size in range(part.low, part.high + 1)
+    )
+
+
+@settings(max_examples=150)
+@given(divided_ranges())
+def test_no_fewer_rows_give_a_function_of_the_size(parts):
+    rows = list_rows(parts)
+    assert gives(rows, parts)
+    configs = {size: part.config for part in parts for size in range(part.low, part.high + 1)}
+    for count in range(1, len(rows)):
+        for keys in itertools.combinations(configs, count):
+            assert not gives({key: configs[key] for key in keys}, parts)
+
+
+@given(st.sets(st.integers(1, 16383), max_size=40))
+def test_rows_of_a_long_range_give_every_switch(cuts):
+    ends = [0, *sorted(cuts), 16384]
+    parts = [
+        SizePart(low + 1, high, {"at": at})
+        for at, (low, high) in enumerate(itertools.pairwise(ends))
+    ]
+    rows = list_rows(parts)
+    keys = sorted(rows)
+    assert len(parts) <= len(rows) <= 2 * len(parts) - 1
+    for part in parts:
+        assert {rows[NEAREST(keys, size)]["at"] for size in part[:2]} == {part.config["at"]}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
-from results_db import SelectionRecord, TaskKey, TrialRecord
+from results_db import FinalRecord, SelectionRecord, TaskKey, TrialRecord
 from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 
@@ -24,12 +25,15 @@ def tile(rows, cols=64, **others):
     return {**sides, "num_warps": 4, "num_stages": 3, **others}
 
 
-def add_result(store, run_id, kernel, workload, times, *, verdict="faster", device=H200, ties=()):
+def add_result(
+    store, run_id, kernel, workload, times, *, verdict="faster", device=H200, ties=(), place=None
+):
     """A finished task. times: pairs of a config and its time in us; the first one is the default,
-    the fastest one wins; ties: other configs that may be as fast."""
+    the fastest one wins; ties: other configs that may be as fast; place: in a range, in which all
+    configs were raced."""
     code = ("0123456789abcdef", "89abcdef01234567", "abcd")
     key = TaskKey(kernel, *code, workload, device, TOOLCHAIN, "aa", ())
-    task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3)
+    task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3, place=place)
     for number, (config, median_us) in enumerate(times):
         trial = TrialRecord(
             f"{task.task_id}-{number}",
@@ -53,5 +57,10 @@ def add_result(store, run_id, kernel, workload, times, *, verdict="faster", devi
         log_ratio=LogRatio(0.1, 0.05, 0.15),
         confirmed_at=MOMENT,
     )
-    store.record_selection(task.task_id, selection, [])
+    ratios = [(config, math.log(time_us / median_us)) for config, time_us in times]
+    finals = [
+        FinalRecord("race", config, log_ratio=LogRatio(ratio, ratio, ratio))
+        for config, ratio in (ratios if place else [])
+    ]
+    store.record_selection(task.task_id, selection, [], finals)
     return task

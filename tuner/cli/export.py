@@ -55,8 +55,8 @@ def export(
         bool,
         flag(
             "--never-worse",
-            help="For vllm and sglang: measure between the rows on this machine, and add rows "
-            "where the nearest one is slower than what the library launches today.",
+            help="For vllm and sglang: compare the rows on this machine with what the library "
+            "launches today, and keep that where ours is slower.",
         ),
     ] = False,
     package: Annotated[
@@ -69,7 +69,7 @@ def export(
     ] = None,
     sizes: Annotated[
         int,
-        typer.Option(min=1, max=100_000, help="For --never-worse: how many sizes to measure."),
+        typer.Option(min=1, max=100_000, help="For --never-worse: how many sizes to compare."),
     ] = 200,
     config: ConfigOption = None,
 ) -> None:

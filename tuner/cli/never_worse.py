@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
+from search_spaces.size_range import Range
 from tuner.cli.console import note
 from tuner.cli.variant_options import step_progress
+from tuner.settings.sections import CoverageConfig
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -70,36 +72,33 @@ def _adjustment(
     count: int,
 ) -> Callable[[LibraryTable], LibraryTable]:
     from tuner.bench.row_comparison import RowComparison, parts_of
-    from tuner.integrations.never_worse import never_worse, sizes_between
+    from tuner.integrations.never_worse import choose_sizes, never_worse
 
     specs = {name: kernel.spec for name, kernel in kernels.items()}
 
     def adjust(table: LibraryTable) -> LibraryTable:
-        adapter, key = table.adapter, table.key
+        adapter, key, rows = table.adapter, table.key, table.rows
         today, source = _today(table, package)
         tasks = [
             (task.key.kernel, task.key.workload) for row in table.tasks.values() for _, task in row
         ]
+        parts = parts_of(adapter, tasks, specs)
+        place = table.place
+        reach = place.sizes if place else Range(min(rows), max(rows))
         with step_progress(quiet=False) as on_progress:
+            compare = RowComparison(settings, base, adapter, parts, table.device.kind, on_progress)
             found = never_worse(
-                table.rows,
+                lambda size: rows[adapter.nearest(rows, size)],
                 today,
-                RowComparison(
-                    settings,
-                    base,
-                    adapter,
-                    parts_of(adapter, tasks, specs),
-                    table.device.kind,
-                    on_progress,
-                ),
-                sizes_between(table.rows, count),
-                adapter.nearest,
+                compare,
+                choose_sizes(rows, reach, count),
+                reach,
+                place.gain if place else CoverageConfig().gain,
                 lambda config: adapter.predict_launch(key, config),
-                proven=True,
             )
         note(
             f"{adapter.name} [{key}]: {found.compared} comparisons with {source}; "
-            f"{len(found.worse)} sizes were slower, {_changes(found.added, found.replaced)}"
+            f"{len(found.worse)} sizes were slower; {len(found.rows)} rows in place of {len(rows)}"
         )
         if found.unknown:
             note(
@@ -120,10 +119,3 @@ def _today(table: LibraryTable, package: Path | None) -> tuple[Callable[[int], C
         return lambda size: adapter.default(key, size, device), "the library's default configs"
     rows = adapter.read(path.read_text(encoding="utf-8"), f"{path}").rows
     return lambda size: rows[adapter.nearest(rows, size)], f"{path}"
-
-
-def _changes(added: tuple[int, ...], replaced: tuple[int, ...]) -> str:
-    def join(sizes: tuple[int, ...]) -> str:
-        return ", ".join(map(str, sizes)) or "none"
-
-    return f"rows added: {join(added)}; rows set to today's config: {join(replaced)}"

@@ -2,7 +2,8 @@
 
 Notation: t[c, p, l] is the time of config c for part p of problem l. A row's config minimises
 sum_l ln sum_p t[c, p, l], because the parts of a problem (both products of a layer) run one after
-the other with the same config, and problems that share a file count alike.
+the other with the same config, and problems that share a file count alike. The sizes of a range
+become the fewest rows by which the library's lookup gives the config that the range chose.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from results_db.range_outcomes import SizeOutcome, divide, outcome_at
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Status, config_key
+from search_spaces.size_range import RangePlace
 from tuner import integrations
 from tuner.integrations import Adapter, Place, SizeTable, TableKey
+from tuner.integrations.size_rows import SizePart, list_rows
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 from workers import backend_kinds
@@ -35,9 +39,11 @@ class LibraryTable:
     key: TableKey
     device: Device
     triton: str
-    #: The tasks of each row.
+    #: The tasks by size.
     tasks: Mapping[int, Sequence[tuple[Place, TaskInfo]]]
     rows: Mapping[int, Config]
+    #: The place of the sizes in a range; None where each size is a row.
+    place: RangePlace | None = None
 
     @property
     def file(self) -> File:
@@ -67,6 +73,8 @@ class LibraryTables:
         refused: dict[str, str] = {}
         for task in results.tasks:
             if task.selection is None or task.selection.median_us is None:
+                continue
+            if task.place is not None and task.place.held_out:
                 continue
             if not backend_kinds.spec_of_stored(task.key.device.kind).timed:
                 continue
@@ -145,16 +153,45 @@ class _Group:
         return self.adapter.export_name(self.key, self.device.name, self.triton)
 
     def table(self, results: Results) -> LibraryTable:
-        self._warn_of_missing_parts()
-        rows = {
-            size: row_config(self.adapter, results, pairs)
-            for size, pairs in sorted(self.rows.items())
-        }
-        return LibraryTable(self.adapter, self.key, self.device, self.triton, self.rows, rows)
+        place = self._find_place()
+        tasks = self._list_whole() if place else self.rows
+        self._warn_of_missing_parts(tasks)
+        outcomes = [
+            make_outcome(self.adapter, results, size, pairs)
+            for size, pairs in sorted(tasks.items())
+        ]
+        if place is None:
+            rows = {each.size: each.configs[each.shipped] for each in outcomes}
+        else:
+            configs = {key: config for each in outcomes for key, config in each.configs.items()}
+            rows = list_rows(
+                [
+                    SizePart(part.low, part.high, configs[part.config])
+                    for part in divide(outcomes, place.gain, place.sizes)
+                ]
+            )
+        return LibraryTable(self.adapter, self.key, self.device, self.triton, tasks, rows, place)
 
-    def _warn_of_missing_parts(self) -> None:
+    def _find_place(self) -> RangePlace | None:
+        """The place of the rows' sizes in a range, where they are those that it bisects."""
+        for _, task in itertools.chain.from_iterable(self.rows.values()):
+            if task.place and task.place.dim == self.adapter.size_dims[task.key.kernel]:
+                return task.place
+        return None
+
+    def _list_whole(self) -> Mapping[int, list[tuple[Place, TaskInfo]]]:
+        """The sizes of which every part was measured; each part looks at sizes of its own."""
+        parts = {
+            size: {(place.part, place.rest) for place, _ in pairs}
+            for size, pairs in self.rows.items()
+        }
+        every = set().union(*parts.values())
+        whole = {size: self.rows[size] for size, found in parts.items() if found == every}
+        return whole or self.rows
+
+    def _warn_of_missing_parts(self, tasks: Mapping[int, Sequence[tuple[Place, TaskInfo]]]) -> None:
         """One line for the first row of which a part was not tuned."""
-        for size, pairs in sorted(self.rows.items()):
+        for size, pairs in sorted(tasks.items()):
             for rest in {place.rest for place, _ in pairs}:
                 parts = {place.part for place, _ in pairs if place.rest == rest}
                 if parts.issuperset(self.adapter.parts):
@@ -170,11 +207,12 @@ class _Group:
 def split(table: LibraryTable, results: Results) -> list[LibraryTable]:
     """A table and that of its separate part; the table alone where no row gains by it.
 
-    Both have the same sizes, so that a lookup takes rows that were chosen together.
+    Both have the same sizes, so that a lookup takes rows that were chosen together. Rows of a range
+    stand for parts of it, which both products share.
     """
     adapter = table.adapter
     key = adapter.separate_key(table.key)
-    if key is None:
+    if key is None or table.place is not None:
         return [table]
     first, second = dict(table.rows), dict(table.rows)
     for size, pairs in table.tasks.items():
@@ -243,10 +281,10 @@ def _finals(
     return {key: times[key] for key in keys if key in times}
 
 
-def row_config(
-    adapter: Adapter, results: Results, pairs: Sequence[tuple[Place, TaskInfo]]
-) -> Config:
-    """The config of a row, in the library's parameters.
+def make_outcome(
+    adapter: Adapter, results: Results, size: int, pairs: Sequence[tuple[Place, TaskInfo]]
+) -> SizeOutcome:
+    """What is known of a row, in the library's parameters; the config that ships is the row's.
 
     A single task keeps the config that its table would ship. Raises TunerError where no config that
     was timed for all tasks can be expressed.
@@ -257,8 +295,6 @@ def row_config(
     if not common:
         raise _no_config(adapter, results, list(newest.values()))
     preferred = [_finalists(adapter, task) for task in newest.values()]
-    if len(newest) == 1 and preferred[0][0] in common:
-        return timed[0][preferred[0][0]][0]
     finalists = [key for key in common if any(key in found for found in preferred)]
     # Where a shipped config cannot be expressed, the search's own times decide.
     ships = all(found[0] for found in preferred)
@@ -267,13 +303,21 @@ def row_config(
         problems: dict[object, float] = defaultdict(float)
         for place, times in zip(newest, timed, strict=True):
             problems[place.rest] += times[key][1]
-        return sum(map(math.log, problems.values())), key
+        return sum(map(math.log, problems.values())) / len(problems), key
 
-    return timed[0][min(finalists if ships and finalists else common, key=score)][0]
+    alone = len(newest) == 1 and preferred[0][0] in common
+    best = (
+        preferred[0][0] if alone else min(finalists if ships and finalists else common, key=score)
+    )
+    losses = {key: max(0.0, score(key)[0] - score(best)[0]) for key in common}
+    return SizeOutcome(size, None, losses, {key: timed[0][key][0] for key in common}, best)
 
 
 def _times(adapter: Adapter, results: Results, task: TaskInfo) -> dict[str, tuple[Config, float]]:
-    """The configs that the library can launch, in its parameters, with their times in us."""
+    """The configs that the library can launch, in its parameters, with their times in us.
+
+    A time of the race, in which configs were measured side by side, replaces that of a trial.
+    """
     found: dict[str, tuple[Config, float]] = {}
     for trial in results.trials(task.task_id):
         row = _row(adapter, task, trial.config)
@@ -281,6 +325,12 @@ def _times(adapter: Adapter, results: Results, task: TaskInfo) -> dict[str, tupl
             known = found.get(config_key(row))
             if known is None or trial.median_us < known[1]:
                 found[config_key(row)] = row, trial.median_us
+    assert task.selection is not None
+    raced = outcome_at(0, task.selection, task.finals)
+    for key, loss in raced.losses.items():
+        row = _row(adapter, task, raced.configs[key])
+        if row is not None and raced.best_us:
+            found[config_key(row)] = row, raced.best_us * math.exp(loss)
     return found
 
 
