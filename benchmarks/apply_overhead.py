@@ -3,7 +3,9 @@
 On a GPU the kernels are empty and really launched. Without one, `run` of the jitted function does
 nothing, so that the difference is what the dispatch costs: memo, lookup and merging of arguments.
 Launches of all forms are interleaved in rounds of alternating order; figures are medians over
-rounds, in microseconds per launch. Prints one JSON object to stdout. Takes about 10 s.
+rounds, in microseconds per launch. `load` is the processor time to read a table of a range with
+100 to 10,000 entries, beside that of `json.loads` alone, and of lookups in it, the least of seven.
+Prints one JSON object to stdout. Takes about 20 s.
 
     python benchmarks/apply_overhead.py > results/apply_overhead.json
 """
@@ -13,7 +15,9 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 import triton
@@ -22,6 +26,7 @@ from matmul_tasks import facts
 
 import tuner
 from tuner import runtime
+from tuner.tables.text import text_of
 
 CONFIG = {"BLOCK": 128, "num_warps": 4}
 GPU = torch.cuda.is_available()
@@ -158,6 +163,66 @@ def measure(rounds, count):
     }
 
 
+def measure_load(count):
+    """Processor time of a table with `count` entries: ms to load it, us of lookups in it."""
+    table = range_table(count)
+    key = {"M": 16 * 50 - 3, "N": 128, "K": 4096, "dtype": "bfloat16"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "load@NVIDIA_H200.json"
+        path.write_text(text_of(table))
+        text, read = path.read_text(), runtime.read(path)
+
+        def lookup():
+            return runtime.lookup("load", key, tables=folder, device="NVIDIA H200")
+
+        assert lookup().how == "range"
+        assert read.find({**key, "M": 10**6}).how == "nearest"
+        return {
+            "bytes": len(text),
+            "json_ms": round(cpu_us(lambda: json.loads(text)) / 1e3, 2),
+            "load_ms": round(cpu_us(lambda: runtime.read(path)) / 1e3, 2),
+            "exact_us": cpu_us(lambda: read.find(table.entries[0].key), 100),
+            "range_us": cpu_us(lambda: read.find(key), 100),
+            "nearest_us": cpu_us(lambda: read.find({**key, "M": 10**6})),
+            "cached_lookup_us": cpu_us(lookup, 1000),
+        }
+
+
+def range_table(count):
+    """A table of parts of a range of M, a hundred for each N."""
+    free = {name: runtime.Span(1, 2**31 - 1) for name in "MNK"}
+    config = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+    entries = [
+        runtime.Entry(
+            {"M": 16 * (at % 100 + 1), "N": 128 * (at // 100 + 1), "K": 4096, "dtype": "bfloat16"},
+            config,
+            verdict="faster",
+            median_us=12.5,
+            speedup_over_default=1.2,
+            interval=(1.1, 1.3),
+            tie_set=(config,),
+            provenance={"run": 1, "task": at, "trial": 3, "attempt": 1},
+            sizes=free,
+            serves={"M": runtime.Span(16 * (at % 100) + 1, 16 * (at % 100 + 1))},
+        )
+        for at in range(count)
+    ]
+    device = runtime.DeviceFacts("NVIDIA H200")
+    rule = runtime.Rule("sizes")
+    return runtime.Table("load", "", device, {}, tuple(entries), rule, launch_hash="aa")
+
+
+def cpu_us(call, count=1):
+    """Least processor time of a call over seven rounds, in us."""
+    times = []
+    for _ in range(7):
+        start = time.process_time_ns()
+        for _ in range(count):
+            call()
+        times.append((time.process_time_ns() - start) / count / 1e3)
+    return round(min(times), 2)
+
+
 class _Always(dict):
     """The results of a tuning that has seen every key."""
 
@@ -185,6 +250,7 @@ def main():
         "launches": "real, of empty kernels" if GPU else "run of the jitted function does nothing",
         "toolchain": facts(),
         "forms": measure(options.rounds, options.launches),
+        "load": {count: measure_load(count) for count in (100, 1000, 10_000)},
     }
     print(json.dumps(result, indent=1))
 

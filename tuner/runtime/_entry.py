@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | None
+#: A tuple, since a union would be made at each check.
+_NUMBERS = (int, float)
 #: A workload as a dictionary key: per dim its name, its value and whether the value is a boolean.
 Key: TypeAlias = tuple[tuple[str, Value, bool], ...]
 
@@ -91,15 +93,15 @@ class Hit:
 
 def key_of(key: Mapping[str, Value]) -> Key:
     """A workload as a dictionary key, independent of the order of its names."""
-    return tuple((name, key[name], isinstance(key[name], bool)) for name in sorted(key))
+    return tuple([(name, key[name], isinstance(key[name], bool)) for name in sorted(key)])
 
 
 def key_order(key: Mapping[str, Value]) -> tuple[Any, ...]:
     """A total order of workloads: by name, then numbers by size, then text, then type."""
     return tuple(
-        (name, *_value_order(value), type(value).__name__) for name, value in sorted(key.items())
+        [(name, *_value_order(key[name]), type(key[name]).__name__) for name in sorted(key)]
     )
 
 
 def _value_order(value: Value) -> tuple[int, float, str]:
-    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
+    return (0, value, "") if isinstance(value, _NUMBERS) else (1, 0, str(value))

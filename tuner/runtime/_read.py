@@ -5,15 +5,18 @@ This is the only decoder; `tuner/tables/text.py` is the encoder.
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import math
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ._device_facts import DeviceFacts
-from ._entry import Entry, Rule, Span, Value, key_of
+from ._entry import Entry, Rule, Span, Value
 from ._table import SCHEMA, Table
 from ._text import printable
 
@@ -21,6 +24,8 @@ MAX_BYTES = 16 * 2**20
 #: The largest integer argument of a kernel. Larger values would overflow in arithmetic.
 MAX_INTEGER = 2**63 - 1
 RULES = ("exact", "sizes", "nearest_log2", "fallback")
+#: Types of JSON that need no further check as a value.
+_PLAIN = frozenset({str, bool, type(None)})
 VERDICTS = ("faster", "slower", "same", "undecided")
 
 T = TypeVar("T")
@@ -33,7 +38,8 @@ class TableError(ValueError):
 def read(path: str | os.PathLike[str]) -> Table:
     """The table in a file. Raises `TableError` for anything but a valid table."""
     try:
-        return _table(_json(path), os.fsdecode(path))
+        with _no_collection():
+            return _table(_json(path), os.fsdecode(path))
     except TableError:
         raise
     except OSError as error:
@@ -42,6 +48,18 @@ def read(path: str | os.PathLike[str]) -> Table:
         raise TableError("is nested too deeply") from None
     except (ValueError, TypeError, OverflowError) as error:
         raise TableError(f"is not a table ({printable(error)})") from None
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: nothing becomes any, and looking for it takes half the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _json(path: str | os.PathLike[str]) -> object:
@@ -107,7 +125,7 @@ def _table(data: object, path: str) -> Table:
             name: _text(version, f"toolchain.{printable(name, 40)}")
             for name, version in _mapping(top.get("toolchain"), "toolchain").items()
         },
-        entries=tuple(_entry(item, f"entries[{i}]") for i, item in enumerate(entries)),
+        entries=tuple(_entries(entries)),
         rule=_rule(_mapping(top.get("lookup"), "lookup")),
         default=None if default is None else _scalars(default, "default"),
         provenance=_scalars(top.get("provenance", {}), "provenance"),
@@ -157,45 +175,56 @@ def _rule(data: Mapping[str, Any]) -> Rule:
     )
 
 
-def _entry(data: object, place: str) -> Entry:
-    item = _mapping(data, place)
+def _entries(items: list[Any]) -> Iterator[Entry]:
+    for at, item in enumerate(items):
+        found = _mapping(item, f"entries[{at}]")
+        try:
+            yield _entry(found)
+        except TableError as error:
+            # Only a fault needs its place: a launch may wait for thousands of entries.
+            raise TableError(f"entries[{at}].{error}") from None
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
     interval = item.get("interval")
     if interval is not None:
-        ends = _list(interval, f"{place}.interval")
+        ends = _list(interval, "interval")
         if len(ends) != 2:
-            raise TableError(f"{place}.interval is not a pair")
-        interval = tuple(_number(end, f"{place}.interval") for end in ends)
-    ties = _list(item.get("tie_set", []), f"{place}.tie_set")
+            raise TableError("interval is not a pair")
+        interval = tuple(_number(end, "interval") for end in ends)
+    config = _scalars(item.get("config"), "config")
     entry = Entry(
-        key=_scalars(item.get("key"), f"{place}.key"),
-        config=_scalars(item.get("config"), f"{place}.config"),
-        verdict=_among(item.get("verdict"), VERDICTS, f"{place}.verdict"),
-        median_us=_optional(_number, item.get("median_us"), f"{place}.median_us"),
+        key=_scalars(item.get("key"), "key"),
+        config=config,
+        verdict=_among(item.get("verdict"), VERDICTS, "verdict"),
+        median_us=_optional(_number, item.get("median_us"), "median_us"),
         speedup_over_default=_optional(
-            _number, item.get("speedup_over_default"), f"{place}.speedup_over_default"
+            _number, item.get("speedup_over_default"), "speedup_over_default"
         ),
         interval=interval,
-        tie_set=tuple(_scalars(tie, f"{place}.tie_set") for tie in ties),
-        provenance=_scalars(item.get("provenance", {}), f"{place}.provenance"),
-        dtypes=_optional(_texts, item.get("dtypes"), f"{place}.dtypes"),
-        sizes=_sizes(item.get("sizes", {}), f"{place}.sizes"),
-        serves=_sizes(item.get("serves", {}), f"{place}.serves"),
-        implementation=_text(item.get("implementation", "tuned"), f"{place}.implementation"),
+        tie_set=tuple(
+            [_scalars(tie, "tie_set") for tie in _list(item.get("tie_set", []), "tie_set")]
+        ),
+        provenance=_scalars(item.get("provenance", {}), "provenance"),
+        dtypes=_optional(_texts, item.get("dtypes"), "dtypes"),
+        sizes=_sizes(item.get("sizes", {}), "sizes"),
+        serves=_sizes(item.get("serves", {}), "serves"),
+        implementation=_text(item.get("implementation", "tuned"), "implementation"),
         baselines={
-            name: _number(ratio, _at(f"{place}.baselines", name))
-            for name, ratio in _mapping(item.get("baselines", {}), f"{place}.baselines").items()
+            name: _number(ratio, _at("baselines", name))
+            for name, ratio in _mapping(item.get("baselines", {}), "baselines").items()
         },
     )
-    hash(key_of(entry.key))
-    if entry.implementation not in ("tuned", *entry.baselines):
-        raise TableError(f"{place}.implementation is not `tuned` nor one of baselines")
-    for field in ("sizes", "serves"):
-        for name, span in getattr(entry, field).items():
+    if entry.implementation != "tuned" and entry.implementation not in entry.baselines:
+        raise TableError("implementation is not `tuned` nor one of baselines")
+    for field, spans in (("sizes", entry.sizes), ("serves", entry.serves)):
+        for name, span in spans.items():
             if entry.key.get(name) not in span:
-                where = _at(f"{place}.{field}", name)
-                raise TableError(f"{where} does not hold the entry's size")
-    if unbound := entry.serves.keys() - entry.sizes.keys():
-        raise TableError(f"{_at(f'{place}.serves', min(unbound))} has no sizes")
+                raise TableError(f"{_at(field, name)} does not hold the entry's size")
+    if not entry.serves.keys() <= entry.sizes.keys():
+        raise TableError(
+            f"{_at('serves', min(entry.serves.keys() - entry.sizes.keys()))} has no sizes"
+        )
     return entry
 
 
@@ -204,13 +233,26 @@ def _sizes(data: object, place: str) -> dict[str, Span]:
     for name, item in _mapping(data, place).items():
         if not isinstance(item, list):
             raise TableError(f"{_at(place, name)} is not a list")
-        if not 2 <= len(item) <= 3 or not all(type(number) is int for number in item):
+        try:
+            found[name] = _span(*item)
+        except TypeError:
             where = _at(place, name)
-            raise TableError(f"{where} is not [low, high] or [low, high, multiple], in integers")
-        if min(item) < 1 or max(item) > MAX_INTEGER:
-            raise TableError(f"{_at(place, name)} is out of range")
-        found[name] = Span(*item)
+            raise TableError(
+                f"{where} is not [low, high] or [low, high, multiple], in integers"
+            ) from None
+        except ValueError:
+            raise TableError(f"{_at(place, name)} is out of range") from None
     return found
+
+
+@functools.lru_cache(4096, typed=True)
+def _span(low: object, high: object, multiple: object = 1) -> Span:
+    """A checked span; entries share most of theirs."""
+    if not type(low) is type(high) is type(multiple) is int:
+        raise TypeError
+    if min(low, high, multiple) < 1 or max(low, high, multiple) > MAX_INTEGER:
+        raise ValueError
+    return Span(low, high, multiple)
 
 
 def _at(place: str, name: str) -> str:
@@ -243,7 +285,7 @@ def _texts(value: object, place: str) -> dict[str, str]:
 
 
 def _number(value: object, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if (type(value) is not float and type(value) is not int) or not 0 <= value < math.inf:
         raise TableError(f"{place} is not a number of at least 0")
     if value > MAX_INTEGER:
         raise TableError(f"{place} is out of range")
@@ -258,11 +300,14 @@ def _among(value: object, allowed: tuple[str, ...], place: str) -> str:
 
 def _scalars(value: object, place: str) -> dict[str, Value]:
     for name, item in _mapping(value, place).items():
-        if isinstance(item, float) and not math.isfinite(item):
-            raise TableError(f"{_at(place, name)} is not finite")
-        if isinstance(item, int) and not -MAX_INTEGER <= item <= MAX_INTEGER:
-            raise TableError(f"{_at(place, name)} is out of range")
-        if not isinstance(item, bool | int | float | str | None):
+        kind = type(item)
+        if kind is int:
+            if not -MAX_INTEGER <= item <= MAX_INTEGER:
+                raise TableError(f"{_at(place, name)} is out of range")
+        elif kind is float:
+            if not math.isfinite(item):
+                raise TableError(f"{_at(place, name)} is not finite")
+        elif kind not in _PLAIN:
             raise TableError(f"{_at(place, name)} is not a number, text or null")
     return value  # type: ignore[return-value]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Key, Rule, Span, Value, key_of, key_order
@@ -57,7 +58,8 @@ class Table:
     #: Entries that were chosen for parts of ranges, by the dims of the range and all other dims.
     _by_range: _Groups = field(init=False, repr=False, compare=False)
     #: Entries by the dims that may differ from theirs and all other dims.
-    _by_sizes: _Groups = field(init=False, repr=False, compare=False)
+    #: They are grouped at the first lookup of a size without an entry.
+    _by_sizes: _Groups | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.entries, key=lambda entry: key_order(entry.key))
@@ -67,7 +69,6 @@ class Table:
         object.__setattr__(self, "index_by_equality", by_equality)
         ranged = [entry for entry in ordered if entry.serves]
         object.__setattr__(self, "_by_range", _group(ranged, lambda entry: entry.serves))
-        object.__setattr__(self, "_by_sizes", _group(ordered, lambda entry: entry.sizes))
 
     @property
     def distinguishes_booleans(self) -> bool:
@@ -105,7 +106,7 @@ class Table:
         if self.rule.rule == "exact":
             return None
         for names, by_rest in self._by_range.items():
-            for entry in by_rest.get(_rest_of(key, names), ()):
+            for entry in _list_near(by_rest.get(_rest_of(key, names), []), names, key):
                 if entry.holds(key) and all(key[n] in span for n, span in entry.serves.items()):
                     return Hit(entry.config, "range", 0.0, entry, self.path)
         distance, near = nearest(key, self._list_candidates(key), self.rule)
@@ -119,6 +120,10 @@ class Table:
         """The entries whose fixed dims a workload has, in the order of their keys."""
         if self.rule.rule != "sizes":
             return self.index.values()
+        if self._by_sizes is None:
+            groups = _group(self.index.values(), lambda entry: entry.sizes)
+            object.__setattr__(self, "_by_sizes", groups)
+        assert self._by_sizes is not None
         found = [by_rest.get(_rest_of(key, n), []) for n, by_rest in self._by_sizes.items()]
         if len(found) == 1:
             return found[0]
@@ -131,6 +136,20 @@ def _group(entries: Iterable[Entry], dims: Callable[[Entry], Mapping[str, Span]]
         names = tuple(sorted(dims(entry)))
         groups.setdefault(names, {}).setdefault(_rest_of(entry.key, names), []).append(entry)
     return groups
+
+
+def _list_near(
+    entries: list[Entry], names: tuple[str, ...], key: Mapping[str, Value]
+) -> Sequence[Entry]:
+    """Of entries in the order of their keys, those that may serve a size: of one dim the nearest.
+
+    A part of a range holds the key of its entry, and parts do not overlap.
+    """
+    size = key.get(names[0])
+    if len(names) != 1 or not isinstance(size, int):
+        return entries
+    at = bisect_left(entries, size, key=lambda entry: cast("int", entry.key[names[0]]))
+    return entries[max(0, at - 1) : at + 1]
 
 
 def _low(span: Span) -> int:
