@@ -141,7 +141,5 @@ class RunData:
 
 def _describe_part(task: TaskData, part: RangePart) -> TaskData:
     assert task.info.place is not None
-    served = task.info.place.describe_part(
-        task.info.key.workload, part.segment.low, part.segment.high
-    )
+    served = task.info.place.describe_part(task.info.key.workload, part.low, part.high)
     return replace(task, served=served, label=clean(f"{task.kernel} {served}"))

@@ -154,6 +154,14 @@ class RangePart:
     task: TaskInfo
     segment: Segment
 
+    @property
+    def low(self) -> int:
+        return self.segment.low
+
+    @property
+    def high(self) -> int:
+        return self.segment.high
+
 
 @dataclass(frozen=True, slots=True)
 class RangeTasks:

@@ -43,10 +43,10 @@ def _draw(number: int, group: RangeTasks, trials: _Trials) -> FigureView:
     frame = pd.DataFrame(
         _points(group, parts, trials), columns=["size", "series", "ratio", "held_out", "label"]
     )
-    figure = figures.ranges(frame, [part.segment.high for part in parts[:-1]])
+    figure = figures.ranges(frame, [part.high for part in parts[:-1]])
     rows = [
         (
-            f"{part.segment.low} to {part.segment.high}",
+            f"{part.low} to {part.high}",
             count(len(part.segment.sizes), "size"),
             clean(part.segment.config),
         )
@@ -61,9 +61,7 @@ def _points(
 ) -> Iterator[tuple[int, str, float, bool, str]]:
     for known, held_out in ((group.known, False), (group.held_out, True)):
         for outcome, task in known:
-            config = next(
-                s.config for s in (p.segment for p in parts) if s.low <= outcome.size <= s.high
-            )
+            config = next(p.segment.config for p in parts if p.low <= outcome.size <= p.high)
             loss = find_loss(outcome, config, trials.get(task.task_id, ()))
             if loss is not None:
                 yield outcome.size, "table", 1 + loss, held_out, config

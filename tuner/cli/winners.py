@@ -94,9 +94,7 @@ def list_winners(
         row = winner_row(task)
         if row is not None:
             if isinstance(shown, RangePart) and task.place:
-                row["workload"] = task.place.describe_part(
-                    task.key.workload, shown.segment.low, shown.segment.high
-                )
+                row["workload"] = task.place.describe_part(task.key.workload, shown.low, shown.high)
             rows.append({**row, **more(task)})
     return rows
 

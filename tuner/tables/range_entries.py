@@ -35,7 +35,7 @@ def list_entries(tasks: Sequence[TaskInfo], make_entry: Callable[[TaskInfo], Ent
             entry, measured = make_entry(part.task), part.segment.sizes
             # Without a declaration, a config is right between the sizes that were run.
             sizes = {dim: Span(measured[0], measured[-1]), **entry.sizes}
-            serves = {**boxes, dim: Span(part.segment.low, part.segment.high)}
+            serves = {**boxes, dim: Span(part.low, part.high)}
             shown = {name: span for name, span in serves.items() if name in sizes}
             entries.append(replace(entry, sizes=sizes, serves=shown))
     return entries
