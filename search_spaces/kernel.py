@@ -34,6 +34,7 @@ from tuner.runtime.identity import Closure, IdentityError, closure_of, stamp
 if TYPE_CHECKING:
     import torch
 
+    from search_spaces.size_range import Range
     from search_spaces.space import SearchSpace
 
 LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
@@ -41,7 +42,7 @@ CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload
 #: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
     {"workloads", "check_workload", "dims", "space", "default_config", "cost", "flops", "spec"}
-    | {"declares"}
+    | {"declares", "with_ranges"}
     | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
 )
 
@@ -131,6 +132,11 @@ class Kernel(ABC):
     def workloads(self) -> Sequence[Workload]:
         """The workloads tuned when a campaign names none."""
         return ()
+
+    def with_ranges(self, ranges: Mapping[str, Range]) -> Kernel | None:
+        """This kernel, with its own workloads at any size of a range; None where a workload has to
+        name the other dims."""
+        return None
 
     def check_workload(self, workload: Workload) -> None:
         """Raise `WorkloadError`, with the reason and the remedy, when it cannot be taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tuner
+from results_db import Store
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.size_range import Range
 from tuner import runtime
@@ -389,6 +391,77 @@ def test_a_campaign_builds_and_verifies_the_sizes_of_a_range(kernels, tmp_path, 
     assert done.stdout.splitlines() == [
         "RangeResult x=float32[n] y=float32[n] out=float32[n] n=60", "correct"
     ], done.stderr  # fmt: skip
+
+
+CONFIG = """
+version: 1
+campaigns:
+  main:
+    targets: [cuda:90]
+    budget: {trials: 1}
+    tasks:
+      - kernel: SPEC
+        ranges: {n: 60..300}
+        coverage: {held_out: 1}
+"""
+
+
+@pytest.fixture
+def campaign(kernels, tmp_path, monkeypatch):
+    """Runs the program on captured calls of config.yaml; returns what it prints."""
+    kernel = captured(partial(vector, kernels), 100).declare(folder=tmp_path / "kernels")
+    monkeypatch.delenv("TRITON_INTERPRET")
+    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
+
+    def run(*arguments, **changes):
+        text = CONFIG.replace("SPEC", f"{Path(kernel.spec).relative_to(tmp_path)}")
+        for old, new in changes.values():
+            text = text.replace(old, new)
+        (tmp_path / "config.yaml").write_text(text)
+        return subprocess.run(
+            [sys.executable, "-m", "tuner", "run", "main", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": folders, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_range_of_captured_calls_stands_in_config_yaml(campaign, tmp_path):
+    plan = campaign("--dry-run", "--format", "json")
+    assert plan.returncode == 0, plan.stderr
+    workloads = [each["workload"] for each in json.loads(plan.stdout)]
+    sizes = [int(re.search(r"\bn=(\d+)", each)[1]) for each in workloads]
+    assert {60, 300} < set(sizes)
+    assert all("x=float32[n]" in each for each in workloads)
+    done = campaign()
+    assert done.returncode == 0, done.stderr
+    with Store.open(f"sqlite:///{tmp_path / 'results' / 'tuner.db'}") as store:
+        run = store.run(1)
+        tasks = store.tasks(run.run_id)
+        assert {task.key.workload["n"] for task in tasks} == set(sizes)
+        assert all(str(task.place.sizes) == "60..300" for task in tasks)
+        status = [trial.status for task in tasks for trial in store.trials(task.task_id)]
+        assert set(status) == {"correct"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("n: 60", "m: 60"), "ranges names m, which is no argument and no dim of a tensor"),
+        (("{n: 60..300}", "{n: 60..300, m: 1..9}"), "captured calls have one range"),
+        (("ranges", "workloads: [{n: 8}]\n        ranges"), "n is given by a workload"),
+        (("ranges", "workloads: [{}]\n        ranges"), "no such call was captured"),
+    ],
+)
+def test_a_wrong_range_in_config_yaml_is_one_line(campaign, change, message):
+    done = campaign("--dry-run", change=change)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_page_shows_a_range(kernels, tmp_path, monkeypatch):

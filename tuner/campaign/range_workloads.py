@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from search_spaces import registry
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from search_spaces.size_range import Range, RangePlace, list_fixed_sizes, list_places
 from tuner.settings.sections import HistogramFile, TaskConfig
@@ -19,6 +21,31 @@ from tuner.settings.sections import HistogramFile, TaskConfig
 Placed: TypeAlias = tuple[Workload, RangePlace | None]
 #: The largest file of a histogram.
 _MAX_BYTES = 4 * 2**20
+
+
+def read_line(
+    line: TaskConfig, kernel: Kernel, paths: Sequence[str]
+) -> tuple[Kernel, list[Placed]]:
+    """The kernel of a task entry, and its workloads with their places in ranges.
+
+    Of a kernel whose own workloads can be made at other sizes, as captured calls, it is another
+    one, which does so. Raises as `list_workloads`, and for ranges without other dims.
+    """
+    if line.workloads != "all":
+        return kernel, list_workloads(line, paths)
+    own = guarded_calls.workloads(kernel)
+    if not line.ranges:
+        return kernel, [(each, None) for each in own]
+    ranges = {name: _read_range(name, each, paths) for name, each in line.ranges.items()}
+    sized = kernel.with_ranges(ranges)
+    if sized is None:
+        raise TunerError(
+            f"{line.kernel}: `ranges` needs `workloads`",
+            "list the other dims, such as [{N: 4096}], or [{}] where there are none",
+        )
+    whole = guarded_calls.workloads(sized)[0].as_dict()
+    rest = {name: value for name, value in whole.items() if name not in ranges}
+    return sized, list_workloads(line.model_copy(update={"workloads": [rest]}), paths)
 
 
 def list_workloads(line: TaskConfig, paths: Sequence[str]) -> list[Placed]:

@@ -19,7 +19,7 @@ from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
-from tuner.campaign.range_workloads import Placed, list_workloads
+from tuner.campaign.range_workloads import read_line
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
 from workers.job_records import WorkerInfo
@@ -184,11 +184,7 @@ def _tasks_of(
             f"{', '.join(all_targets)}",
             f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
         )
-    placed: list[Placed]
-    if line.workloads == "all":
-        placed = [(each, None) for each in guarded_calls.workloads(kernel)]
-    else:
-        placed = list_workloads(line, paths)
+    kernel, placed = read_line(line, kernel, paths)
     strategy = line.strategy or campaign.strategy
     strategies.check(strategy.name, strategy.options)
     for given, place in placed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.adoption.adopt import AdoptedKernel
@@ -101,6 +102,16 @@ class CallKernel(AdoptedKernel):
     def ranges(self) -> Mapping[str, Range]:
         """The sizes at which the calls are tuned, by an argument or a dim of a tensor."""
         return self._declared.ranges
+
+    def with_ranges(self, ranges: Mapping[str, Range]) -> CallKernel:
+        """The same calls at any size of a range, in a file beside the one of this kernel."""
+        from tuner.capturing.declared import write_kernel
+        from tuner.capturing.sized_calls import read_ranges
+
+        chosen = read_ranges(f"captured kernel {self.name}", ranges)
+        file = self.spec.rpartition(":")[0]
+        folder = Path(file).parent if file.endswith(".py") else None
+        return write_kernel(replace(self._declared, ranges=chosen), folder)
 
     @property
     def free(self) -> tuple[str, ...]:

@@ -94,11 +94,16 @@ def declare(
     distinct = _distinct(correct(calls, free, sizes), opened, captured)
     chosen = read_ranges(where, ranges or {})
     declared = Declared(tuple(distinct), opened, own_place, tolerance, contents, chosen)
+    return write_kernel(declared, folder)
+
+
+def write_kernel(declared: Declared, folder: Path | None) -> CallKernel:
+    """The kernel of declared calls, with a file in a folder by which other processes find it."""
     text = _as_text(declared)
     kernel = kernel_of(text)
     with suppress(NoDevice):  # where calls of a file are tuned for a GPU that is elsewhere
         kernel.check_ends(device_here)
-    kernel.spec = f"{_write_declaration(kernel.name, calls[0].place, text, folder)}:kernel"
+    kernel.spec = f"{_write_declaration(kernel.name, kernel.place, text, folder)}:kernel"
     return kernel
 
 

@@ -165,13 +165,18 @@ def configured_kernels(
     more: further specs. A kernel that does not import is reported and left out.
     """
     from search_spaces import registry
+    from tuner.campaign.range_workloads import read_line
 
-    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
-    specs = dict.fromkeys(spec for spec in [*more, *settings.kernels, *lines] if ":" in spec)
+    tasks = [task for plan in settings.campaigns.values() for task in plan.tasks]
+    named = [*more, *settings.kernels, *(task.kernel for task in tasks)]
+    specs = dict.fromkeys(spec for spec in named if ":" in spec)
+    ranged = {task.kernel: task for task in tasks if task.ranges and task.workloads == "all"}
     found: dict[str, list[Kernel]] = {}
     for spec in specs:
         try:
             kernel = registry.load_undecided(spec, (str(base),))
+            if spec in ranged:
+                kernel, _ = read_line(ranged[spec], kernel, (str(base),))
         except TunerError as error:
             note(f"left out: {error.message}")
         else:
