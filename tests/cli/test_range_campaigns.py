@@ -146,7 +146,11 @@ def test_a_resumed_run_is_told_what_is_known(done):
     folder, _ = done
     with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
         tasks = store.tasks(1)
-    finished = [FinishedSize.of("k", task) for task in tasks if not task.place.held_out]
+        finished = [
+            FinishedSize.of("k", task, store.trials(task.task_id))
+            for task in tasks
+            if not task.place.held_out
+        ]
     known = {each.workload["n"]: each.outcome for each in finished}
     # A resumed run gets the outcomes of finished sizes as the first run had them.
     assert {size for size, outcome in known.items() if outcome is None} == {

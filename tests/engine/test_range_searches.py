@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import World, spec, toy_fault, toy_space
 
+from results_db import TaskKey
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
+from results_db.stored_records import Stage, TaskInfo
 from search_spaces.constraints import Preference
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, Toolchain, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
 from tuner import strategies
 from tuner.engine import Engine, TaskBudget
-from tuner.engine.range_search import COMPARED
+from tuner.engine.range_search import COMPARED, FinishedSize
 
 GAIN = 0.02
 RIGHT = [config for config in toy_space().enumerate() if toy_fault(config) is None]
@@ -35,8 +37,9 @@ def best_us(size: int) -> float:
 
 def search(
     time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, only=None,
-    places=None, run=True, **world,
+    places=None, run=True, before=None, **world,
 ) -> World:  # fmt: skip
+    """before: the world of a run that was interrupted; this one resumes it."""
     sizes = sizes or Range(16, 4096)
     specs = [
         replace(
@@ -49,10 +52,44 @@ def search(
         )
         if only is None or size in only
     ]
-    found = World(Engine(specs, builders=4), seed=seed, time_us=time_us, **world)
+    over: list[FinishedSize] = []
+    if before is not None:
+        over = [finished_size(task, before) for task in before.engine.tasks if is_over(task)]
+        done = {each.workload for each in over}
+        specs = [
+            replace(each, finished=trials_of(before, each.task_id))
+            for each in specs
+            if each.workload not in done
+        ]
+    engine = Engine(specs, builders=4, finished_sizes=over)
+    found = World(engine, seed=seed, time_us=time_us, **world)
     if run:
         found.run()
     return found
+
+
+def is_over(task) -> bool:
+    return task.stage is Stage.DONE
+
+
+def trials_of(world: World, task_id: int):
+    return tuple(trial for number, trial in world.records if number == task_id)
+
+
+def finished_size(task, world: World) -> FinishedSize:
+    """What a database holds of a task that is over."""
+    spec, chosen = task.spec, task.outcome
+    toolchain = Toolchain(python="3", torch="2", triton="3")
+    info = TaskInfo(
+        spec.task_id,
+        1,
+        TaskKey("toy", "aa", "bb", "cc", spec.workload, spec.device, toolchain),
+        Stage.DONE,
+        selection=chosen and chosen.selection,
+        finals=tuple(chosen.finals) if chosen else (),
+        place=spec.place,
+    )
+    return FinishedSize.of(spec.kernel.spec, info, trials_of(world, spec.task_id))
 
 
 def sizes_of(world: World) -> dict[int, int]:
@@ -301,3 +338,22 @@ def test_narrow_intervals_take_no_search_from_wide_ones(seed):
     assert len(found) == 5
     intervals = [places[size] for size in found if places[size] is not None]
     assert all(high / low > 2 for low, high in intervals)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stop", [90, 160])
+def test_a_resumed_run_counts_what_was_searched_before(seed, stop):
+    def every_us(workload: Workload, config: Config) -> float:
+        best = 4 + math.log2(workload["n"] / 16)
+        return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
+
+    broken = search(every_us, searches=5, seed=seed, stop_after=stop)
+    assert any(map(is_over, broken.engine.tasks))
+    resumed = search(every_us, searches=5, seed=seed, before=broken)
+    places = {task.spec.task_id: task.spec.place for task in broken.engine.tasks}
+    searched = {
+        number
+        for number, trial in broken.records + resumed.records
+        if places[number].between is None or trial.strategy == "random"
+    }
+    assert len(searched) == 5

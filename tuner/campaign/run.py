@@ -235,7 +235,8 @@ class CampaignRun:
             if task.stage != Stage.DONE:
                 specs.append(specs_of.of(item, task))
             elif task.place is not None:
-                finished.append(FinishedSize.of(item.requested.kernel.spec, task))
+                trials = self.store.trials(task.task_id)
+                finished.append(FinishedSize.of(item.requested.kernel.spec, task, trials))
         _log.info(
             "run %d of %s: %d of %d tasks are open",
             info.run_id, self.name, len(specs), len(scheduled),

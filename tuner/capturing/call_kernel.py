@@ -26,7 +26,7 @@ from tuner.capturing.grids import constexprs
 from tuner.capturing.inputs import arguments_of, make_tensor, spec_of
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
-from tuner.capturing.sized_calls import SizedCalls
+from tuner.capturing.sized_calls import SizedCalls, read_ranges
 from tuner.capturing.widening import UNSET, Opened, single_config, space_of
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ class CallKernel(AdoptedKernel):
         self,
         parts: AutotuneParts,
         declared: Declared,
-        reference: Callable[..., Any] | None = None,
+        reference: Callable[..., Any] | None,
+        write: Callable[[Declared, Path | None], CallKernel],
     ) -> None:
-        self._declared, self._reference = declared, reference
+        self._declared, self._reference, self._write = declared, reference, write
         self._functions = functions_of(
             each for call in declared.calls for each in call.arguments.values()
         )
@@ -105,13 +106,10 @@ class CallKernel(AdoptedKernel):
 
     def with_ranges(self, ranges: Mapping[str, Range]) -> CallKernel:
         """The same calls at any size of a range, in a file beside the one of this kernel."""
-        from tuner.capturing.declared import write_kernel
-        from tuner.capturing.sized_calls import read_ranges
-
         chosen = read_ranges(f"captured kernel {self.name}", ranges)
         file = self.spec.rpartition(":")[0]
         folder = Path(file).parent if file.endswith(".py") else None
-        return write_kernel(replace(self._declared, ranges=chosen), folder)
+        return self._write(replace(self._declared, ranges=chosen), folder)
 
     @property
     def free(self) -> tuple[str, ...]:

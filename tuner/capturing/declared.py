@@ -117,7 +117,7 @@ def kernel_of(text: str) -> CallKernel:
     first = calls[0]
     parts = parts_of(load_place(first.place), *calls)
     reference = load_place(declared.reference) if declared.reference else None
-    return CallKernel(parts, declared, reference)
+    return CallKernel(parts, declared, reference, write_kernel)
 
 
 def device_here() -> str:

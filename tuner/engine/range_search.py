@@ -27,12 +27,13 @@ from itertools import chain, zip_longest
 from typing import TypeAlias
 
 from results_db.range_outcomes import SizeOutcome, outcome_at
-from results_db.stored_records import LEFT_OUT, Source, Stage, TaskInfo
+from results_db.stored_records import LEFT_OUT, Source, Stage, TaskInfo, TrialRecord
 from search_spaces.records import Config, Value, Workload, config_key
 from search_spaces.size_range import Range, RangePlace, find_middle
 from tuner.engine.search import Search
 from tuner.engine.task import Task
 from tuner.engine.task_spec import TaskSpec
+from tuner.engine.warm_start import START_SOURCES
 
 #: An interval wider than this, in octaves, is looked into though one config serves both ends.
 _WIDE = 0.5
@@ -62,15 +63,18 @@ class FinishedSize:
     place: RangePlace
     #: None where it was left out or found nothing.
     outcome: SizeOutcome | None
+    #: Whether more was tried than what was to be compared.
+    searched: bool = False
 
     @classmethod
-    def of(cls, kernel: str, task: TaskInfo) -> FinishedSize:
-        """A stored task. kernel: the spec of its kernel."""
+    def of(cls, kernel: str, task: TaskInfo, trials: Sequence[TrialRecord]) -> FinishedSize:
+        """A stored task with its trials. kernel: the spec of its kernel."""
         assert task.place is not None
         workload, chosen = task.key.workload, task.selection
         size = workload.size(task.place.dim)
         outcome = None if chosen is None else outcome_at(size, chosen, task.finals)
-        return cls(kernel, task.key.device.fingerprint, workload, task.place, outcome)
+        searched = bool(trials) and (task.place.between is None or _has_searched(trials))
+        return cls(kernel, task.key.device.fingerprint, workload, task.place, outcome, searched)
 
     @property
     def key(self) -> _Key:
@@ -96,6 +100,8 @@ class _OneRange:
     tasks: dict[int, Task] = field(default_factory=dict)
     #: Sizes that are over, with what is known there; None where they were left out.
     known: dict[int, SizeOutcome | None] = field(default_factory=dict)
+    #: How many sizes an earlier part of the run has searched.
+    before: int = 0
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -128,7 +134,7 @@ class _OneRange:
 
     def count_searches(self) -> int:
         """The sizes that are or were searched, and not only compared."""
-        return sum(map(_is_searched, self.tasks.values()))
+        return self.before + sum(map(_is_searched, self.tasks.values()))
 
 
 class RangeSearches:
@@ -151,6 +157,7 @@ class RangeSearches:
             if not each.place.held_out and each.key in by_key:
                 size = each.workload.size(each.place.dim)
                 by_key[each.key].known[size] = each.outcome
+                by_key[each.key].before += each.searched
 
     def list_unlikely(self) -> set[int]:
         """Numbers of waiting tasks that will probably be left out: more than may be searched."""
@@ -182,6 +189,8 @@ class RangeSearches:
             return None if all(map(group.has, place.between)) else Opening()
         lower, upper = (group.known[each] for each in place.between)
         both = f"{place.dim}={place.between[0]} and {place.between[1]}"
+        if _has_searched(task.spec.finished):
+            return Opening()
         if lower is None or upper is None:
             return f"{LEFT_OUT}: not both of {both} have a result"
         if not _worth_a_look(lower, upper, place.gain):
@@ -232,7 +241,14 @@ def _find_bound_us(lower: SizeOutcome, upper: SizeOutcome, size: int) -> float:
 
 
 def _is_searched(task: Task) -> bool:
+    if _has_searched(task.spec.finished):
+        return True
     return (task.active or len(task.search.trials) > 0) and task.search.asker.searches
+
+
+def _has_searched(trials: Iterable[TrialRecord]) -> bool:
+    """Whether a strategy has suggested one of the trials of a size."""
+    return any(trial.strategy not in START_SOURCES for trial in trials)
 
 
 def _find_width(place: RangePlace | None) -> float:

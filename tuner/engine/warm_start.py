@@ -49,6 +49,10 @@ def nearest_winners(
     return list(found.values())[:NEIGHBOURS]
 
 
+#: The sources of trials that no strategy suggests: what `StartConfigs` gives.
+START_SOURCES = frozenset({"default", "known", "warm"})
+
+
 class StartConfigs:
     """The configs of one search that its strategy does not suggest."""
 
