@@ -37,6 +37,8 @@ from compiled_launches import ROOT, in_tree, launches, unnamed, unpack
 
 #: Of a multiprocessor of every GPU that tables are of; they do not record it.
 _REGISTERS = 65536
+#: The folder from which the example library imports itself.
+_EXAMPLE = "examples/kernel_library"
 
 
 def main() -> int:
@@ -114,7 +116,7 @@ def restamp(path: Path, after: dict[str, Any], equal: set[str]) -> None:
     hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
     codes = tuple(after.get("all_kernel_hashes", after["kernel_hashes"]))
     old = read(path)
-    kernel = registry.load(kernel_spec(path, old.kernel))
+    kernel = registry.load(kernel_spec(path, old.kernel), [_EXAMPLE])
     facts = asdict(old.device)
     del facts["fingerprint"]
     device = Device(**facts, registers=_REGISTERS)
@@ -134,7 +136,7 @@ def examine(path: str) -> None:
     from search_spaces.records import Device, Workload, canonical_json, digest
 
     table = json.loads(Path(path).read_text())
-    kernel = registry.load(kernel_spec(Path(path), table["kernel"]["name"]))
+    kernel = registry.load(kernel_spec(Path(path), table["kernel"]["name"]), [_EXAMPLE])
     facts = {name: value for name, value in table["device"].items() if name != "fingerprint"}
     device = Device(**facts, registers=_REGISTERS)
     entries = {}
@@ -169,7 +171,7 @@ def kernel_spec(table: Path, name: str) -> str:
     if "kernel_library" not in table.parts:
         return name
     declared = name.title().replace("_", "")
-    return f"examples/kernel_library/kernel_library/tuning.py:{declared}"
+    return f"{_EXAMPLE}/kernel_library/tuning.py:{declared}"
 
 
 def checked(kernel: Any, workload: Any) -> dict[str, Any]:
