@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from table_documents import H200, TOOLCHAIN
 
 from results_db import SelectionRecord, TaskInfo, TaskKey
-from results_db.stored_records import FinalRecord, Stage
+from results_db.stored_records import FinalRecord, Stage, TrialRecord
 from search_spaces.log_ratio import LogRatio, Verdict
-from search_spaces.records import Workload
+from search_spaces.records import Status, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
 from tuner.campaign.range_workloads import list_workloads
 from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
@@ -53,8 +53,16 @@ def entry_of(task: TaskInfo) -> Entry:
     return Entry(dims, task.selection.winner, sizes=free)
 
 
+def undeclared(task: TaskInfo) -> Entry:
+    return Entry(task.key.workload.as_dict(), task.selection.winner)
+
+
+def no_trials(task_id: int) -> list[TrialRecord]:
+    return []
+
+
 def table_of(tasks: list[TaskInfo]) -> Table:
-    entries = list_entries(tasks, entry_of)
+    entries = list_entries(tasks, entry_of, no_trials)
     return Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
 
 
@@ -118,7 +126,7 @@ def test_what_is_held_out_changes_no_entry_and_shows_the_loss():
     ]
     table = table_of([*chosen, *held])
     assert table.entries == table_of(chosen).entries
-    (coverage,) = list_coverage(table, [*chosen, *held], lambda number: [])
+    (coverage,) = list_coverage(table, [*chosen, *held], no_trials)
     assert (coverage["held_out"], coverage["configs"], coverage["served"]) == (2, 1, 1.0)
     assert coverage["worst_loss"] == pytest.approx(math.expm1(0.05), abs=1e-4)
     assert coverage["worst_at"] == 100
@@ -128,18 +136,61 @@ def test_what_is_held_out_changes_no_entry_and_shows_the_loss():
 def test_a_config_without_declaration_serves_between_the_sizes_that_ran():
     place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
     chosen = [task(Workload.of(M=size), place, {0: 0.0}) for size in (32, 512)]
-    entries = list_entries(chosen, lambda task: Entry(task.key.workload.as_dict(), {"at": 0}))
+    entries = list_entries(chosen, undeclared, no_trials)
     table = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
     assert table.find({"M": 100}).config == {"at": 0}
     assert table.find({"M": 31}) is None
     assert table.find({"M": 513}) is None
 
 
+@pytest.mark.parametrize(
+    ("passed", "switch"),
+    [
+        ({0: [512], 1: [64]}, 256),  # both: the roundest size
+        ({0: [512], 1: []}, 511),
+        ({0: [], 1: [64]}, 64),
+    ],
+)
+def test_the_switch_of_undeclared_configs_is_where_both_were_verified(passed, switch):
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    best = {16: 0, 64: 0, 512: 1, 4096: 1}
+    tasks = [task(Workload.of(M=size), place, {config: 0.0}) for size, config in best.items()]
+
+    def trials(number: int) -> list[TrialRecord]:
+        size = next(t.key.workload["M"] for t in tasks if t.task_id == number)
+        ran = [config for config, sizes in passed.items() if size in sizes]
+        return [TrialRecord(f"{c}", c, {"at": c}, Status.CORRECT) for c in ran]
+
+    entries = list_entries(tasks, undeclared, trials)
+    assert [entry.serves["M"] for entry in entries] == [Span(16, switch), Span(switch + 1, 4096)]
+    table = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+    for size in range(16, 4097):
+        hit = table.find({"M": size})
+        assert hit.how in ("exact", "range")
+        assert hit.config == {"at": 0 if size <= switch else 1}
+
+
+def test_a_config_that_failed_at_a_size_serves_none_beyond():
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    tasks = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 64)]
+    tasks += [task(Workload.of(M=size), place, {1: 0.0}) for size in (256, 512)]
+
+    def trials(number: int) -> list[TrialRecord]:
+        size = next(t.key.workload["M"] for t in tasks if t.task_id == number)
+        status = Status.CORRECTNESS if size == 256 else Status.CORRECT
+        return [TrialRecord("a", 0, {"at": 0}, status)]
+
+    first, second = list_entries(tasks, undeclared, trials)
+    assert (first.sizes["M"], second.sizes["M"]) == (Span(16, 64), Span(256, 512))
+    table = Table("k", "", DeviceFacts("d"), {}, (first, second), Rule("sizes"))
+    assert table.find({"M": 100}) is None
+
+
 def test_tasks_outside_ranges_keep_their_own_entries():
     place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
     ranged = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 4096)]
-    assert len(list_entries(ranged, entry_of)) == 1
-    assert list_entries([], entry_of) == []
+    assert len(list_entries(ranged, entry_of, no_trials)) == 1
+    assert list_entries([], entry_of, no_trials) == []
 
 
 class Declared:

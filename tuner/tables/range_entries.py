@@ -3,46 +3,90 @@
 The sizes of a range that were measured are divided into the fewest segments that one config serves
 within the gain (`results_db/range_outcomes.py`). A segment is one entry: its key is a measured size
 at which its config ships, its `serves` the sizes for which it was chosen. A segment ends at the
-roundest size before the next one. Sizes that were held out have no part in this; they say what the
-choice costs.
+roundest size before the next one, among those at which both configs are valid. Sizes that were held
+out have no part in this; they say what the choice costs.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
-from results_db.range_outcomes import RangeTasks, SizeOutcome, find_loss, find_switch, group_ranges
+from results_db.range_outcomes import (
+    RangePart,
+    RangeTasks,
+    SizeOutcome,
+    find_loss,
+    find_switch,
+    group_ranges,
+)
 from results_db.stored_records import TaskInfo, TrialRecord
-from search_spaces.records import Value, config_key
+from search_spaces.records import Status, Value, config_key
 from tuner.runtime import Entry, Span, Table, TableError, read
 
 #: Sizes that are looked up to count the share that a table serves.
 _LOOKED_UP = 1000
 
+#: The trials of a task, by its number.
+_Trials: TypeAlias = Callable[[int], Sequence[TrialRecord]]
 
-def list_entries(tasks: Sequence[TaskInfo], make_entry: Callable[[TaskInfo], Entry]) -> list[Entry]:
+
+def list_entries(
+    tasks: Sequence[TaskInfo], make_entry: Callable[[TaskInfo], Entry], trials: _Trials
+) -> list[Entry]:
     """The entries of tasks that lie in ranges.
 
     tasks: of one kernel and device, with a confirmed time. make_entry: the entry of one task.
+    trials: the trials of a task.
     """
     groups = group_ranges(tasks)
     entries = []
     for group in groups:
-        boxes, dim = _box_others(group, groups), group.place.dim
-        for part in group.list_parts():
-            entry, measured = make_entry(part.task), part.segment.sizes
-            # Without a declaration, a config is right between the sizes that were run.
-            sizes = {dim: Span(measured[0], measured[-1]), **entry.sizes}
-            serves = {**boxes, dim: Span(part.low, part.high)}
-            shown = {name: span for name, span in serves.items() if name in sizes}
+        boxes, dim, parts = _box_others(group, groups), group.place.dim, group.list_parts()
+        made = [make_entry(part.task) for part in parts]
+        # Without a declaration, a config is right between the sizes where it passed the gate.
+        valid = [
+            entry.sizes[dim] if dim in entry.sizes else _find_verified(group, part, trials)
+            for entry, part in zip(made, parts, strict=True)
+        ]
+        for entry, span, serves in zip(made, valid, _list_served(parts, valid), strict=True):
+            sizes = {dim: span, **entry.sizes}
+            shown = {n: s for n, s in {**boxes, dim: serves}.items() if n in sizes}
             entries.append(replace(entry, sizes=sizes, serves=shown))
     return entries
 
 
+def _find_verified(group: RangeTasks, part: RangePart, trials: _Trials) -> Span:
+    """The sizes between which the config of a part ran and passed the gate wherever it ran."""
+    config, first, last = part.segment.config, part.segment.sizes[0], part.segment.sizes[-1]
+    ran: dict[int, bool] = {}
+    for outcome, task in group.known:
+        ends = {t.status for t in trials(task.task_id) if config_key(t.config) == config}
+        if ends or config in outcome.losses:
+            ran[outcome.size] = ends <= {Status.CORRECT}
+    smaller = sorted((size for size in ran if size < first), reverse=True)
+    larger = sorted(size for size in ran if size > last)
+    low, high = ([*itertools.takewhile(ran.__getitem__, each)] for each in (smaller, larger))
+    return Span(min(low, default=first), max(high, default=last))
+
+
+def _list_served(parts: Sequence[RangePart], valid: Sequence[Span]) -> list[Span]:
+    """What each part serves: between two, the switch is where both are valid, if there is such."""
+    low, served = parts[0].low, []
+    for part, own, after in zip(parts, valid, [*valid[1:], None], strict=True):
+        high = part.high
+        if after is not None:
+            high = max(part.segment.sizes[-1], min(max(high, after.low - 1), own.high))
+        served.append(Span(low, high))
+        low = high + 1
+    return served
+
+
 def list_coverage(
-    table: Table, tasks: Sequence[TaskInfo], trials: Callable[[int], Sequence[TrialRecord]]
+    table: Table, tasks: Sequence[TaskInfo], trials: _Trials
 ) -> list[Mapping[str, Value]]:
     """What is known of each range of a table, as scalars that the table holds.
 

@@ -129,7 +129,7 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
     newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
     alone = [(task, _entry(stored, task)) for task in newest.values() if task.place is None]
     entries = add_verified(stored.kernel(key.kernel), alone, stored.trials)
-    entries += list_entries(list(newest.values()), partial(_entry, stored))
+    entries += list_entries(list(newest.values()), partial(_entry, stored), stored.trials)
     entries.sort(key=lambda entry: key_order(entry.key))
     table = Table(
         kernel=key.kernel,
