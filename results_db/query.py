@@ -89,10 +89,15 @@ def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:
         return [convert.task_info(row) for row in session.scalars(query)]
 
 
-def task(connection: Connection, task_id: int) -> TaskInfo | None:
+def load_tasks(connection: Connection, task_ids: Sequence[int]) -> dict[int, TaskInfo]:
+    """The tasks of these numbers by number; unknown numbers are left out."""
     with Session(connection) as session:
-        row = session.get(Task, task_id)
-        return None if row is None else convert.task_info(row)
+        rows = (
+            row
+            for ids in split_values(task_ids)
+            for row in session.scalars(select(Task).where(Task.id.in_(ids)))
+        )
+        return {row.id: convert.task_info(row) for row in rows}
 
 
 def trials(connection: Connection, task_id: int, number: int | None) -> list[TrialRecord]:
@@ -214,12 +219,8 @@ def kernel_tasks(
             for row in session.execute(_RUN.where(Run.id.in_(ids)))
         )
         known = {row[0].id: convert.run_info(*row) for row in rows}
-        loaded = (
-            convert.task_info(row)
-            for ids in split_values(chosen)
-            for row in session.scalars(select(Task).where(Task.id.in_(ids)))
-        )
-        return [(known[task.run_id], task) for task in loaded if not task.left_out]
+    loaded = load_tasks(connection, chosen).values()
+    return [(known[task.run_id], task) for task in loaded if not task.left_out]
 
 
 def split_values(values: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -117,7 +117,7 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
 
         def ensure(connection: Connection) -> TaskInfo:
             task_id = insert.task_id(connection, run_id, key, facts)
-            return self._task(connection, task_id)
+            return self._load_tasks(connection, [task_id])[task_id]
 
         return self._write_run(run_id, ensure)
 
@@ -133,7 +133,11 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
 
     def task(self, task_id: int) -> TaskInfo:
         """One task with its selection, baselines and finals. `StoreError` where there is none."""
-        return self._read(lambda each: self._task(each, task_id))
+        return self.tasks_by_number([task_id])[task_id]
+
+    def tasks_by_number(self, task_ids: Sequence[int]) -> dict[int, TaskInfo]:
+        """The tasks of these numbers, in that order, each as `task` gives it."""
+        return self._read(lambda each: self._load_tasks(each, task_ids))
 
     def list_confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
         """Tasks of all runs, or of one kernel, with a confirmed time; newest result first."""
@@ -297,8 +301,9 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         """The faults of the database, one line each; an empty list for a valid database."""
         return health.check(self._database)
 
-    def _task(self, connection: Connection, task_id: int) -> TaskInfo:
-        found = query.task(connection, task_id)
-        if found is None:
-            raise fence.unknown(self._database.name, f"task {task_id}")
-        return found
+    def _load_tasks(self, connection: Connection, task_ids: Sequence[int]) -> dict[int, TaskInfo]:
+        found = query.load_tasks(connection, task_ids)
+        for task_id in task_ids:
+            if task_id not in found:
+                raise fence.unknown(self._database.name, f"task {task_id}")
+        return {task_id: found[task_id] for task_id in task_ids}

@@ -106,8 +106,8 @@ def _list_known(
         label = present.label_of(task) if several else task.kernel
         return {"kernel": label, "state": state, "why": why}
 
-    tasks = [store.task(number) for number in chosen]
-    rows = list_winners(tasks, parts=parts, more=describe_state)
+    tasks = store.tasks_by_number(list(chosen))
+    rows = list_winners(list(tasks.values()), parts=parts, more=describe_state)
     return rows, _nothing(confirmed, name, workloads, device)
 
 

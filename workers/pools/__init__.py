@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
-from search_spaces.registry import refuse_nested
-from workers.job_records import PoolSpec
-from workers.roles import Pool
-from workers.warm.fork_server import IN_WORKER
-from workers.warm.pool_servers import end_prestarted, prestart
+from tuner.import_names import lazy_names
+
+if TYPE_CHECKING:
+    from workers.job_records import PoolSpec
+    from workers.roles import Pool
+    from workers.warm.pool_servers import end_prestarted, prestart
 
 __all__ = ["create", "end_prestarted", "names", "prestart"]
 
@@ -23,6 +24,15 @@ POOLS = PluginGroup(
         "local": "workers.pools.local:LocalPool",
         "ray": "workers.pools.ray_pool:RayPool",
         "virtual": "workers.pools.virtual:VirtualPool",
+    },
+)
+
+# A check of the settings needs the names alone.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "end_prestarted": "workers.warm.pool_servers",
+        "prestart": "workers.warm.pool_servers",
     },
 )
 
@@ -38,6 +48,9 @@ def create(spec: PoolSpec) -> Pool:
     Raises TunerError for an unknown kind, and where a kernel's import or a worker asks for a pool:
     its workers would ask for one as well.
     """
+    from search_spaces.registry import refuse_nested
+    from workers.warm.fork_server import IN_WORKER
+
     refuse_nested("a pool of workers")
     if IN_WORKER in os.environ:
         raise TunerError(
