@@ -80,13 +80,7 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class SettingsSection(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        # One validator for all sections, made with the first settings, takes half the time.
-        defer_build=True,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Trials = Annotated[int, Field(gt=0, le=1_000_000_000)]
