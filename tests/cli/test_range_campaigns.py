@@ -106,6 +106,23 @@ def test_the_table_and_the_run_say_what_they_cover(done):
     assert "serve 100.0% of the range" in run_tuner(folder, "export", "--check")
 
 
+def test_a_range_is_promoted_where_a_new_pass_is_faster(done, tmp_path):
+    folder, _ = done
+    (path,) = (folder / "results" / "tables").glob("tiles@*.json")
+    published = json.loads(path.read_text())
+    for entry in published["entries"]:
+        entry["config"] = {"block": 8}
+    (tmp_path / path.name).write_text(json.dumps(published))
+    before = read_table(tmp_path / path.name)
+    promote = ("promote", "1", "--to", f"{tmp_path}", "--quiet")
+    assert "another config was confirmed at this size" in run_tuner(folder, *promote)
+    assert read_table(tmp_path / path.name) == before
+    said = run_tuner(folder, *promote, "--remeasure")
+    assert re.search(r"faster at [1-9]\d* of \d+ sizes compared, slower at none: n=\d+", said)
+    assert "measured again" in said
+    assert read_table(tmp_path / path.name).entries == table_of(folder).entries
+
+
 def test_sizes_held_out_and_left_out_have_no_entry(done):
     folder, _ = done
     with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:

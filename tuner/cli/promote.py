@@ -66,8 +66,9 @@ def promote(
     """Publish the results of a run, entry by entry.
 
     An entry of a published table is replaced only where the new config is faster beyond its
-    interval, with equal code, device and toolchain; new workloads are added. What was refused and
-    why is listed and stored. `tuner rollback` takes it back.
+    interval, with equal code, device and toolchain; the parts of a range are replaced together, and
+    new workloads are added. What was refused and why is listed and stored. `tuner rollback`
+    takes it back.
     """
     from tuner.tables.promotion import Promoter
 

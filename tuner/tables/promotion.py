@@ -1,9 +1,8 @@
 """Promote the results of a run into a folder of published tables, entry by entry.
 
 An entry replaces the published one only where its config is faster beyond the interval, with equal
-code, device and toolchain. The evidence is, in this order: a new pass of both configs, if one was
-made; the confirmation of the new config, where it timed the published one too; both confirmations,
-relative to the default config.
+code, device and toolchain (`promotion_evidence.py`). The entries of a range do so together
+(`range_promotion.py`).
 """
 
 from __future__ import annotations
@@ -11,40 +10,42 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results_db.errors import StoreError
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.run_comparison import TaskComparison
-from results_db.shipped import select_shipped
-from results_db.stored_records import TaskInfo
-from results_db.task_history import find_change, list_breaks
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.log_ratio import LogRatio, Verdict
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Workload, config_key
 from tuner.runtime import Entry, Table, TableError, read
 from tuner.runtime._entry import key_of
+from tuner.tables.promotion_evidence import (
+    Evidence,
+    EvidenceSource,
+    Pair,
+    Remeasure,
+    describe_ratio,
+    find_record,
+)
 from tuner.tables.published_versions import (
     bring_back,
     find_newest,
     lock_folder,
     replace_files,
 )
+from tuner.tables.range_promotion import WHOLE, RangeUpdate, list_updates, merge_coverage
 from tuner.tables.results import Results, join_space_hashes
 from tuner.tables.table_files import name_files
-from tuner.tables.table_tasks import read_table_tasks
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import rule_of
-from workers.job_records import Mode
 
 if TYPE_CHECKING:
     from results_db import Store
 
 #: Facts of a toolchain on which no timing depends.
 _FREE = {"python"}
-_WHOLE = "`tuner export` replaces the whole table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Decision:
     former: Entry | None = None
     #: ln(time / the published config's time); None where nothing was compared.
     log_ratio: LogRatio | None = None
+    #: Further published entries that leave the table with a promotion: those of the same range.
+    leaving: tuple[Entry, ...] = ()
 
     def to_record(self, run_id: int, path: Path, kernel: str) -> PromotionRecord:
         """The decision as the database keeps it."""
@@ -83,7 +86,7 @@ class Promoter:
     folder: Path
     kernels: Mapping[str, Kernel]
     #: Measures both configs of comparisons again where it can, as `tuner.bench.remeasure`.
-    remeasure: Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]] | None = None
+    remeasure: Remeasure | None = None
 
     def promote(self, on_wait: Callable[[], None]) -> list[PromotionRecord]:
         """Decide and write under the folder's lock; returns the decisions, which are stored.
@@ -123,42 +126,22 @@ class Promoter:
         try:
             published = read(path)
         except TableError as error:
-            raise TunerError(f"{path}: {error}", _WHOLE) from None
+            raise TunerError(f"{path}: {error}", WHOLE) from None
         differs = ", ".join(_list_differences(published, table))
-        found = [_decide_alone(published, entry, differs) for entry in table.entries]
-        open_places = [at for at, each in enumerate(found) if isinstance(each, Entry)]
-        decided = self._compare(results, path, published, [table.entries[at] for at in open_places])
-        for at, decision in zip(open_places, decided, strict=True):
-            found[at] = decision
-        return [each for each in found if isinstance(each, Decision)], published
-
-    def _compare(
-        self, results: Results, path: Path, published: Table, entries: Sequence[Entry]
-    ) -> list[Decision]:
-        """The decisions about entries whose config differs from the published one."""
-        tasks = {task.task_id: task for task in results.tasks}
-        news = [tasks[_find_number(entry, "task")] for entry in entries]
-        formers = [published.index[key_of(entry.key)] for entry in entries]
-        again: Sequence[TaskComparison] = ()
-        if self.remeasure is not None and entries:
-            devices = {task.key.device.fingerprint: task.key.device for task in news}
-            published_tasks = read_table_tasks(path, devices)
-            olds = {key_of(task.key.workload.as_dict()): task for task in published_tasks}
-            again = self.remeasure(
-                [
-                    TaskComparison(olds[key_of(former.key)], new, Verdict.UNDECIDED)
-                    for former, new in zip(formers, news, strict=True)
-                ]
-            )
-        decisions = []
-        for at, (entry, former, new) in enumerate(zip(entries, formers, news, strict=True)):
-            if again and again[at].remeasured_us is not None:
-                ratio, why = again[at].log_ratio, "measured again"
-            else:
-                ratio, why = _compare_stored(self.store, published, former, new)
-                why = "; ".join(filter(None, [why, again[at].why if again else ""]))
-            decisions.append(_judge(entry, former, ratio, why))
-        return decisions
+        updates = [] if differs else list_updates(published, table)
+        ranged = {key_of(entry.key) for update in updates for entry in update.entries}
+        alone = [entry for entry in table.entries if key_of(entry.key) not in ranged]
+        found = [_decide_alone(published, entry, differs) for entry in alone]
+        open_pairs = [each for each in found if isinstance(each, Pair)]
+        pairs = [*open_pairs, *(pair for update in updates for pair in update.pairs)]
+        source = EvidenceSource(self.store, published, table, results.tasks, self.remeasure)
+        evidence = iter(source.list_evidence(pairs))
+        decided = [
+            _judge(each, next(evidence)) if isinstance(each, Pair) else each for each in found
+        ]
+        for update in updates:
+            decided += _judge_range(published, update, list(islice(evidence, len(update.pairs))))
+        return decided, published
 
 
 def roll_back(store: Store, folder: Path, on_wait: Callable[[], None]) -> list[tuple[Path, str]]:
@@ -180,43 +163,22 @@ def record_tables(store: Store, path: Path) -> None:
     store.record_export(f"{path}", "tuner", None, sha256, task_ids)
 
 
-def find_record(store: Store, table: Table, entry: Entry) -> TaskInfo | None:
-    """The task that an entry was made from; None if another database has it."""
-    try:
-        task = store.task(_find_number(entry, "task"))
-    except StoreError:
-        return None
-    confirmed = task.selection and task.selection.confirmed_at
-    is_same = (
-        task.run_id == entry.provenance.get("run")
-        and (task.key.kernel, task.key.launch_hash) == (table.kernel, table.launch_hash)
-        and key_of(task.key.workload.as_dict()) == key_of(entry.key)
-        and (confirmed.isoformat() if confirmed else None) == entry.provenance.get("confirmed_at")
-    )
-    return task if is_same else None
-
-
-def _find_number(entry: Entry, name: str) -> int:
-    number = entry.provenance.get(name)
-    return number if isinstance(number, int) else 0
-
-
-def _decide_alone(published: Table, entry: Entry, differs: str) -> Decision | Entry:
-    """The decision that needs no comparison of times; else the entry itself."""
+def _decide_alone(published: Table, entry: Entry, differs: str) -> Decision | Pair:
+    """The decision that needs no comparison of times; else the configs to compare."""
     former = published.index.get(key_of(entry.key))
     refused = PromotionOutcome.REFUSED
     if differs:
-        return Decision(entry, refused, f"the table has another {differs}; {_WHOLE}", former)
+        return Decision(entry, refused, f"the table has another {differs}; {WHOLE}", former)
     if former is not None and config_key(former.config) == config_key(entry.config):
         return Decision(entry, PromotionOutcome.SAME, "the table has this config", former)
-    if entry.serves or (former is not None and former.serves):
-        why = "its entries serve a range together"
-        return Decision(entry, refused, f"{why}; {_WHOLE}", former)
+    if former is not None and former.serves:
+        why = "the table's entry serves a range with others"
+        return Decision(entry, refused, f"{why}; {WHOLE}", former)
     if entry.median_us is None:
         return Decision(entry, refused, "it has no confirmed time", former)
     if former is None:
         return Decision(entry, PromotionOutcome.PROMOTED, "new workload")
-    return entry
+    return Pair(Workload.from_mapping(entry.key), former, entry)
 
 
 def _list_differences(published: Table, table: Table) -> Iterator[str]:
@@ -233,35 +195,31 @@ def _list_differences(published: Table, table: Table) -> Iterator[str]:
             yield f"{name} ({was}, not {now})"
 
 
-def _compare_stored(
-    store: Store, published: Table, former: Entry, new: TaskInfo
-) -> tuple[LogRatio | None, str]:
-    """ln(new time / published time) from confirmations, and how it was compared, or why not."""
-    wanted = config_key(former.config)
-    for final in new.finals:
-        if final.stage is Mode.CONFIRM and config_key(final.config) == wanted and final.log_ratio:
-            ships = select_shipped(new.selection) if new.selection else None
-            if ships is not None and not ships.default_kept:
-                return -final.log_ratio, "in one confirmation"
-    old = find_record(store, published, former)
-    if old is None:
-        return None, "this database does not have the published result"
-    if breaks := list(list_breaks(old, new)):
-        return None, f"the published result has another {', '.join(breaks)}"
-    anchor, ratio = find_change(old, new, ())
-    return ratio, f"by {anchor}" if anchor else "no default config was timed with both"
-
-
-def _judge(entry: Entry, former: Entry, ratio: LogRatio | None, why: str) -> Decision:
+def _judge(pair: Pair, evidence: Evidence) -> Decision:
+    entry, former, (ratio, why) = pair.new, pair.former, evidence
     if ratio is None or ratio.ends is None:
         reason = f"it cannot be compared: {why}; --remeasure measures both"
         return Decision(entry, PromotionOutcome.REFUSED, reason, former)
-    low, high = (-ratio).interval or (0.0, 0.0)
-    figures = f"{(-ratio).ratio:.3f}x as fast [{low:.3f}, {high:.3f}], {why}"
+    figures = describe_ratio(ratio, why)
     if ratio.high < 0:
         return Decision(entry, PromotionOutcome.PROMOTED, figures, former, ratio)
     reason = "it is slower" if ratio.low > 0 else "it is not faster beyond its interval"
     return Decision(entry, PromotionOutcome.REFUSED, f"{reason}: {figures}", former, ratio)
+
+
+def _judge_range(
+    published: Table, update: RangeUpdate, evidence: Sequence[Evidence]
+) -> list[Decision]:
+    """The one decision about a range, as that about each of its entries."""
+    outcome, reason = update.judge(evidence)
+    pairs = {key_of(pair.workload.as_dict()): at for at, pair in enumerate(update.pairs)}
+    decisions = []
+    for entry in update.entries:
+        at, hit = pairs.get(key_of(entry.key)), published.find(entry.key)
+        ratio = None if at is None else evidence[at][0]
+        former = hit.entry if hit is not None and hit.entry in update.former else None
+        decisions.append(Decision(entry, outcome, reason, former, ratio, update.former))
+    return decisions
 
 
 def _merge(published: Table | None, table: Table, decisions: Sequence[Decision]) -> Table:
@@ -269,9 +227,10 @@ def _merge(published: Table | None, table: Table, decisions: Sequence[Decision])
     if published is None:
         return table
     entries = {key_of(entry.key): entry for entry in published.entries}
-    for each in decisions:
-        if each.outcome is PromotionOutcome.PROMOTED:
-            entries[key_of(each.entry.key)] = each.entry
+    promoted = [each for each in decisions if each.outcome is PromotionOutcome.PROMOTED]
+    for former in (entry for each in promoted for entry in each.leaving):
+        entries.pop(key_of(former.key), None)
+    entries |= {key_of(each.entry.key): each.entry for each in promoted}
     merged = tuple(entries.values())
     return replace(
         table,
@@ -281,5 +240,5 @@ def _merge(published: Table | None, table: Table, decisions: Sequence[Decision])
         ),
         rule=rule_of(merged) if published.rule.rule in ("sizes", "exact") else published.rule,
         default=table.default if table.default == published.default else None,
-        coverage=published.coverage,
+        coverage=merge_coverage(published, table, [each.entry for each in promoted]),
     )

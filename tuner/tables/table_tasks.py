@@ -32,13 +32,14 @@ def read_table_tasks(path: Path, known: Mapping[str, Device]) -> list[TaskInfo]:
             table = read(file)
         except TableError as error:
             raise TunerError(f"{file}: {error}", "rewrite it with `tuner export`") from None
-        found += _list_tasks(table, known)
+        found += list_tasks(table, known)
     if not found:
         raise TunerError(f"{path}: there are no tables", "write them with `tuner export`")
     return found
 
 
-def _list_tasks(table: Table, known: Mapping[str, Device]) -> Iterator[TaskInfo]:
+def list_tasks(table: Table, known: Mapping[str, Device]) -> Iterator[TaskInfo]:
+    """One task per entry of a table, as `read_table_tasks` gives them."""
     facts = table.device
     device = known.get(facts.fingerprint) or Device(
         facts.kind,
