@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +65,18 @@ def test_no_line_is_too_wide_and_no_word_is_split_or_lost(rows, width, details):
 @given(st.lists(st.fixed_dictionaries({"a": texts, "b": values}), min_size=1, max_size=5))
 def test_a_row_is_one_line_where_there_is_no_screen(rows):
     assert len(lines_of(TextTable(rows, "ab", cell), None)) == 1 + len(rows)
+
+
+def test_no_word_of_a_note_or_an_error_is_split(results):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tuner", "compare", "1", "no-run-of-this-name"]
+    environment = {**os.environ, "COLUMNS": "40"}
+    subprocess.run(command, cwd=results, stderr=theirs, env=environment, check=False)
+    lines = os.read(ours, 10_000).decode().splitlines()
+    assert max(map(len, lines)) <= 40
+    said = " ".join(lines).split()
+    assert "'no-run-of-this-name'" in said
+    assert "revision;" in said
 
 
 @pytest.fixture(scope="module")

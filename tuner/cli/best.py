@@ -122,7 +122,7 @@ def _nothing(
     names = sorted({task.kernel for task in confirmed})
     if kernel is not None and kernel not in names:
         near = did_you_mean(kernel, dict.fromkeys([*names, *registry.available()]))
-        return f"no confirmed result of kernel {kernel!r}{near}; `tuner run` measures it"
+        return f"no confirmed result of kernel {kernel!r}{near or '; `tuner run` measures it'}"
     filters = [f"--workload '{text}'" for text in workloads]
     filters += [f"--device {device}"] if device else []
     if names and filters:

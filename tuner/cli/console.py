@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -58,14 +59,23 @@ def console(*, stderr: bool = False) -> Console:
 
 def note(text: object) -> None:
     """Print one line to stderr; passwords of URLs in it are hidden."""
-    print(inert(masked_within(f"{text}")), file=sys.stderr)
+    _say(inert(masked_within(f"{text}")))
 
 
 def fail(message: object, hint: object = "") -> None:
     """Print the two lines of an error to stderr; passwords of URLs in the first are hidden."""
-    print(f"error: {inert(masked_within(f'{message}'))}", file=sys.stderr)
+    _say(f"error: {inert(masked_within(f'{message}'))}")
     if hint:
-        print(f"hint: {inert(hint)}", file=sys.stderr)
+        _say(f"hint: {inert(hint)}")
+
+
+def _say(line: str) -> None:
+    """Print a line to stderr; a terminal would split a word at its edge, so the line ends there."""
+    if sys.stderr.isatty():
+        width = console(stderr=True).width
+        wrapped = textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+        line = "\n".join(wrapped)
+    print(line, file=sys.stderr)
 
 
 def emit(
