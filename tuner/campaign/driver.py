@@ -35,6 +35,7 @@ from tuner.engine import (
     Tick,
     progress,
 )
+from tuner.engine.time_left import TimeLeft
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
 from workers import quiet_processors
@@ -104,6 +105,8 @@ class Driver:
     _offered_s: float = 0.0
     #: When progress was shown last.
     _shown: float = 0.0
+    #: The time left as it is shown.
+    _time_left: TimeLeft = field(default_factory=TimeLeft)
     #: When the lease was renewed last, in real time.
     _renewed: float = 0.0
     #: When the database's place was checked last, in real time.
@@ -308,6 +311,7 @@ class Driver:
             offered_s=self._offered_s,
             fresh=self.recorded,
             chosen=self._chosen,
+            time_left=self._time_left,
         )
         done = {task.spec.task_id for task in self.engine.tasks if task.stage is Stage.DONE}
         self._chosen = {key: kept for key, kept in self._chosen.items() if key not in done}

@@ -11,6 +11,7 @@ from results_db.stored_records import SelectionRecord, Stage
 from tuner.engine.engine import Engine
 from tuner.engine.range_search import COMPARED
 from tuner.engine.task import Task
+from tuner.engine.time_left import TimeLeft
 from tuner.progress import Progress, TaskProgress
 
 
@@ -22,12 +23,14 @@ def progress(
     offered_s: float,
     fresh: int,
     chosen: Mapping[int, SelectionRecord],
+    time_left: TimeLeft,
 ) -> Progress:
     """The progress of all tasks.
 
     now: the engine's time. elapsed_s: since the run began. offered_s: device seconds of all
     workers, used or not. fresh: trials that this process finished; the rate and the time left
     follow from them. chosen: outcomes of tasks that are shown as done for the first time.
+    time_left: that of this run.
     """
     done = sum(task.search.trials.done for task in engine.tasks)
     total = _total(engine)
@@ -44,7 +47,9 @@ def progress(
         trials_per_s=rate,
         busy_share=min(1.0, engine.dispatcher.busy_s / offered_s) if offered_s > 0 else 0.0,
         elapsed_s=elapsed_s,
-        left_s=_left_s(engine, None if total is None else total - done, rate, now),
+        left_s=time_left.update(
+            now, fresh, None if total is None else total - done, engine.finals_left_s(now)
+        ),
         building=engine.dispatcher.building,
         measuring=sum(worker.job_id is not None for worker in engine.dispatcher.workers.values()),
         tasks_done=sum(task.stage is Stage.DONE for task in engine.tasks),
@@ -53,13 +58,6 @@ def progress(
         stage=stage,
         activity=activity,
     )
-
-
-def _left_s(engine: Engine, trials: int | None, rate: float, now: float) -> float | None:
-    """Expected seconds until the end: of the planned trials at this rate, and of all finals."""
-    if trials is None or (trials > 0 and rate <= 0):
-        return None
-    return (trials / rate if trials > 0 else 0.0) + engine.finals_left_s(now)
 
 
 def _activity(engine: Engine) -> tuple[str, str]:
