@@ -20,6 +20,9 @@ pytestmark = pytest.mark.gpu
 def every_entry_serves(monkeypatch):
     """Small problems are far from the entries of tables."""
     monkeypatch.setattr(choosing, "FARTHEST", 99.0)
+    # `torch.compile` sets it for its own kernels; later tests build with Triton's assembler.
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "")
+    monkeypatch.delenv("TRITON_PTXAS_PATH")
     for operator in OPERATORS.values():
         operator.forget()
     torch.manual_seed(0)
