@@ -1,9 +1,12 @@
 """Kernels launched by operators in Triton's interpreter; `test_interpreted.py` runs this file.
 
 The shipped tables decide, however far their entries are: the interpreter takes small problems only.
+Kernels without a shipped table get their default configs.
 """
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import torch
@@ -11,17 +14,24 @@ from operator_calls import call_of, results_of
 from torch.nn import functional
 
 from search_spaces import registry
-from tuner import ops
+from tuner import ops, runtime
 from tuner.ops import choosing
 from tuner.ops.operator import OPERATORS
+from tuner.tables.text import document_of
+from workers.device import offline
 
 KERNELS = (
     *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
     *("norm_backward", "matmul", "linear", "cross_entropy", "cross_entropy_backward"),
     *("activation", "rotary", "nearest_center", "linear_cross_entropy"),
 )
+#: Those without a shipped table.
+UNTABLED = ("embedding", "topk_routing", "convolution", "paged_decode")
 #: The interpreter has products of bfloat16 wrong.
-PRODUCTS = ("matmul", "linear", "nearest_center", "linear_cross_entropy")
+PRODUCTS = (
+    *("matmul", "linear", "nearest_center", "linear_cross_entropy", "convolution", "paged_decode"),
+)
+H200 = offline("cuda:90")
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +53,35 @@ def workloads_of(kernel):
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_call_is_the_kernel(name):
+@pytest.fixture
+def write_defaults(tmp_path, monkeypatch):
+    """Writes a table of a kernel's default configs, each for all sizes, which the kernel checks."""
+
+    def write(kernel):
+        entries = []
+        for workload in workloads_of(kernel):
+            key = {name: workload[name] for name in workload}
+            sizes = {name: runtime.Span(1, 2**20) for name, size in key.items()
+                     if type(size) is int and size}  # fmt: skip
+            config = kernel.default_config(workload, H200)
+            entries.append(runtime.Entry(key, config, sizes=sizes))
+        table = runtime.Table(
+            kernel.name, "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",
+            entries=tuple(entries), rule=runtime.Rule("sizes"),
+        )  # fmt: skip
+        (tmp_path / f"{kernel.name}.json").write_text(json.dumps(document_of(table)))
+        monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+        runtime.clear()
+
+    yield write
+    runtime.clear()
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *UNTABLED])
+def test_a_call_is_the_kernel(name, write_defaults):
     kernel = registry.load(name)
+    if name in UNTABLED:
+        write_defaults(kernel)
     launched = 0
     for workload in workloads_of(kernel):
         tensors = kernel.make_inputs(workload, 0, "cpu")

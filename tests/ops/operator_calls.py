@@ -45,6 +45,14 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
         "nearest_center": lambda: ops.nearest_center(x, t["centers"]),
         "matmul": lambda: ops.matmul(t["a"], t["b"]),
         "attention": lambda: ops.attention(t["q"], t["k"], t["v"], causal=bool(workload["causal"])),
+        "embedding": lambda: ops.embedding(t["index"], t["table"]),
+        "topk_routing": lambda: ops.topk_routing(
+            t["logits"], workload.size("top_k"), renormalize=bool(workload["renormalize"])
+        ),
+        "paged_decode": lambda: ops.paged_attention(
+            *(t[name] for name in ("q", "k_cache", "v_cache", "block_table", "lengths"))
+        ),
+        "convolution": lambda: _convolve(workload, t["x"], t["weight"]),
         "linear_cross_entropy": lambda: OPERATORS["linear_cross_entropy"](
             t["hidden"], t["weight"], t["target"]
         ),
@@ -72,6 +80,14 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
             return None
         return lambda: ops.attention(t["q"], t["k"], t["v"], causal=causal)
     return calls.get(kernel) if "tolerance" not in workload else None
+
+
+def _convolve(workload: Workload, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    images, weights = x.permute(0, 3, 1, 2), weight.permute(0, 3, 1, 2)
+    padding = workload.size("padding_h"), workload.size("padding_w")
+    rest = (workload.size(name) for name in ("dilation", "groups"))
+    found = ops.conv2d(images, weights, None, workload.size("stride"), padding, *rest)
+    return found.permute(0, 2, 3, 1)
 
 
 def results_of(found: Any) -> list[torch.Tensor]:

@@ -52,6 +52,11 @@ def gated(x):
     return functional.silu(gate) * value
 
 
+def last(x):
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+IDS = torch.tensor([[0, 4, 2], [2, 2, 1]])
 COUNTERPARTS = {
     "softmax": Counterpart(ops.softmax, partial(torch.softmax, dim=-1), ((3, 4, 5),)),
     "softmax of dim 1": Counterpart(
@@ -109,6 +114,19 @@ COUNTERPARTS = {
         lambda x, w, b: functional.group_norm(x, 2, w, b),
         ((2, 4, 3, 5), (4,), (4,)),
     ),
+    "conv2d": Counterpart(
+        lambda x, w: ops.conv2d(last(x), last(w), stride=2, padding=(1, 2), groups=2),
+        partial(functional.conv2d, stride=2, padding=(1, 2), groups=2),
+        ((2, 4, 7, 9), (6, 2, 3, 3)),
+    ),
+    "conv2d of rows of pixels": Counterpart(
+        partial(ops.conv2d, padding="same"),
+        partial(functional.conv2d, padding="same"),
+        ((2, 4, 7, 9), (6, 4, 3, 3), (6,)),
+    ),
+    "embedding": Counterpart(
+        lambda w: ops.embedding(IDS, w), partial(functional.embedding, IDS), ((5, 7),)
+    ),
 }
 
 
@@ -124,7 +142,13 @@ def test_results_and_gradients_are_those_of_torch(name, kind):
     dtype = {"float64": torch.float64, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
     given = [draw(*shape, dtype=dtype) for shape in case.shapes]
     if kind == "empty":
-        if given[0].ndim < 2 or "group" in name or "batches" in name or "attention" in name:
+        if (
+            given[0].ndim < 2
+            or "group" in name
+            or "batches" in name
+            or "embedding" in name
+            or "attention" in name
+        ):
             given[0] = given[0][..., :]
         else:
             given[0] = given[0][:0]
@@ -212,6 +236,51 @@ def test_the_nearest_center_is_found():
     torch.testing.assert_close(distance, exact)
 
 
+def test_a_number_that_is_no_row_fails_as_in_torch():
+    with pytest.raises(IndexError):
+        ops.embedding(torch.tensor([0, 5]), draw(5, 7))
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_tokens_get_their_likeliest_experts(renormalize):
+    logits = draw(2, 3, 9, grad=True)
+    weights, ids = ops.topk_routing(logits, 4, renormalize=renormalize)
+    shares = logits.softmax(-1)
+    order = shares.argsort(-1, descending=True)[..., :4]
+    expected = shares.gather(-1, order)
+    if renormalize:
+        expected = expected / expected.sum(-1, keepdim=True)
+    assert torch.equal(ids, order.int())
+    torch.testing.assert_close(weights, expected)
+    pull = torch.randn_like(weights)
+    one, other = (torch.autograd.grad(each, logits, pull)[0] for each in (weights, expected))
+    torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        assert ops.topk_routing(logits.bfloat16(), 4)[0].dtype is torch.float32
+
+
+def paged(dtype=torch.float32):
+    """Two sequences of 5 and 9 keys in pages of 4, and a page that neither has, of no numbers."""
+    k, v = draw(7, 4, 2, 8, dtype=dtype), draw(7, 4, 2, 8, dtype=dtype)
+    k[6] = v[6] = float("nan")
+    table = torch.tensor([[3, 0, 99], [1, 5, 2]], dtype=torch.int32)
+    k[0, 1:], v[2, 1:] = float("nan"), float("nan")
+    return draw(2, 4, 8, dtype=dtype), k, v, table, torch.tensor([5, 9], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_query_sees_the_pages_of_its_sequence(dtype):
+    q, k, v, table, lengths = given = paged(dtype)
+    out = ops.paged_attention(*given)
+    for at, length in enumerate(lengths.tolist()):
+        pages = table[at, : -(-length // 4)].long()
+        keys, values = (each[pages].flatten(0, 1)[:length].transpose(0, 1) for each in (k, v))
+        alone = functional.scaled_dot_product_attention(
+            q[at, :, None], keys, values, enable_gqa=True
+        )
+        torch.testing.assert_close(out[at], alone[:, 0])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -228,7 +297,9 @@ def test_what_no_operator_takes_is_named_in_one_line(call, message):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "matmul", "linear", "softmax"])
+@pytest.mark.parametrize(
+    "name", ["rms_norm", "layer_norm", "matmul", "linear", "softmax", "conv2d"]
+)
 def test_bad_shapes_fail_as_in_torch(name):
     case = COUNTERPARTS[name]
     given = [draw(2, 3), *(draw(7, 7) for _ in case.shapes[1:])]
@@ -268,6 +339,10 @@ def sample(name):
         "activation": (draw(4, 6), "swiglu"),
         "group_norm": (draw(2, 4, 3), draw(4), draw(4), 2, 1e-5),
         "nearest_center": (rows, draw(3, 6)),
+        "conv2d": (draw(2, 5, 6, 4), draw(3, 3, 3, 4), 2, 1, 1, 1, 1),
+        "embedding": (IDS, draw(5, 7)),
+        "topk_routing": (rows, 2, True),
+        "paged_attention": paged(),
     }
     return samples[name]
 

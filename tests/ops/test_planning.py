@@ -19,6 +19,7 @@ KERNELS = (
     *("norm_backward", "matmul", "linear", "fp8_matmul", "attention", "grouped_attention"),
     *("cross_entropy", "cross_entropy_backward", "linear_cross_entropy", "activation", "quantize"),
     *("linear_cross_entropy_backward", "group_norm", "rotary", "nearest_center"),
+    *("embedding", "topk_routing", "convolution", "paged_decode"),
 )
 
 

@@ -12,13 +12,14 @@ gradients and errors are those of torch within the tolerance of the dtype.
 
 from __future__ import annotations
 
-from tuner.ops.attention import attention, rotary
+from tuner.ops.attention import attention, paged_attention, rotary
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
-from tuner.ops.products import fp8_linear, linear, matmul
+from tuner.ops.products import conv2d, fp8_linear, linear, matmul
 from tuner.ops.quantizing import quantize
 from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
+from tuner.ops.tokens import embedding, topk_routing
 from tuner.ops.usage import Report, Use, report
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "activation",
     "add_rms_norm",
     "attention",
+    "conv2d",
     "cross_entropy",
+    "embedding",
     "fp8_linear",
     "fused_linear_cross_entropy",
     "group_norm",
@@ -36,11 +39,13 @@ __all__ = [
     "log_softmax",
     "matmul",
     "nearest_center",
+    "paged_attention",
     "quantize",
     "report",
     "rms_norm",
     "rotary",
     "softmax",
     "swiglu",
+    "topk_routing",
     "warm",
 ]

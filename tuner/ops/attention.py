@@ -1,4 +1,4 @@
-"""Attention of heads, and the rotary embedding of their positions."""
+"""Attention of heads, also over a paged cache, and the rotary embedding of their positions."""
 
 from __future__ import annotations
 
@@ -75,6 +75,81 @@ def attention(
             q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped
         )
     return _attention(q, k, v, causal)
+
+
+# -- paged attention -------------------------------------------------------------------------------
+def _paged_problem(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+) -> Problem | None:
+    tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
+    tensors |= {"block_table": block_table, "lengths": lengths}
+    dtypes = [each.dtype for each in tensors.values()]
+    if q.dtype not in HALVES or dtypes != [q.dtype] * 3 + [torch.int32] * 2:
+        return None
+    if [each.ndim for each in tensors.values()] != [3, 4, 4, 2, 1]:
+        return None
+    (sequences, heads, dim), (_, page_size, kv_heads, cached_dim) = q.shape, k_cache.shape
+    if v_cache.shape != k_cache.shape or cached_dim != dim:
+        return None
+    if not len(block_table) == len(lengths) == sequences:
+        return None
+    if not all(each.is_contiguous() for each in tensors.values()):
+        return None
+    dims: dict[str, Value] = {"sequences": sequences, "q_heads": heads, "kv_heads": kv_heads}
+    dims |= {"keys": block_table.shape[1] * page_size, "page_size": page_size, "head_dim": dim}
+    return Problem("paged_decode", {**dims, "dtype": dtype_name(q)}, tensors, {"out": q.shape})
+
+
+def _paged_of_torch(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+) -> torch.Tensor:
+    """Attention to the gathered pages; those beyond the length of a sequence may hold anything."""
+    page_size, width = k_cache.shape[1], block_table.shape[1]
+    seen = torch.arange(width * page_size, device=q.device) < lengths[:, None]
+    pages = block_table.masked_fill(~seen[:, ::page_size], 0).long()
+    k, v = (
+        cache[pages].flatten(1, 2).masked_fill(~seen[:, :, None, None], 0).transpose(1, 2)
+        for cache in (k_cache, v_cache)
+    )
+    grouped = bool(q.shape[1] != k.shape[1])
+    return functional.scaled_dot_product_attention(
+        q[:, :, None], k, v, attn_mask=seen[:, None, None], enable_gqa=grouped
+    )[:, :, 0]
+
+
+_paged_attention = Operator[torch.Tensor](
+    "paged_attention",
+    "(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths) -> Tensor",
+    _paged_of_torch,
+    _paged_problem,
+    autocast="lower",
+)
+
+
+def paged_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+) -> torch.Tensor:
+    """Attention of one query for each sequence to its keys in a paged cache, as in decoding.
+
+    q[sequences, heads, dim]; k_cache and v_cache[pages, page_size, kv_heads, dim]: kv_heads divides
+    heads. Row i of block_table[sequences, width] (int32) lists the pages of sequence i, and
+    lengths[sequences] (int32) has its keys, at least one; pages beyond them are not read. Keep the
+    width over the steps of a request: each one is a call of another kind. With gradients, torch
+    runs, which gathers the pages first.
+    """
+    return _paged_attention(q, k_cache, v_cache, block_table, lengths)
 
 
 # -- rotary ----------------------------------------------------------------------------------------

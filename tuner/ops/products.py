@@ -1,4 +1,4 @@
-"""Matrix products and linear layers."""
+"""Matrix products, linear layers and convolutions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch.nn import functional
 
 from search_spaces.errors import TunerError
+from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import FLOATS, Problem, dtype_name
+from tuner.ops.problem import FLOATS, HALVES, Problem, dtype_name
 from tuner.ops.quantizing import quantize
 
 
@@ -134,6 +135,83 @@ def linear(
     if _takes_tf32(x) or (activation == "none" and bias is None):
         return _linear_of_torch(x, weight, bias, activation)
     return _linear(x, weight, bias, activation)
+
+
+# -- convolution -----------------------------------------------------------------------------------
+def _conv_problem(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, padding_h: int, padding_w: int,
+    dilation: int, groups: int,
+) -> Problem | None:  # fmt: skip
+    if x.dtype not in HALVES or not _are_matrices(x, weight) or stride < 1 or groups < 1:
+        return None
+    batch, height, width, channels = x.shape
+    out_channels, kernel_h, kernel_w, group_in = weight.shape
+    if group_in * groups != channels:
+        return None
+    taps = (kernel_h, kernel_w, stride, padding_h, padding_w, dilation)
+    windows = Windows(batch, height, width, *taps)
+    dims: dict[str, Value] = {
+        "batch": batch,
+        "height": height,
+        "width": width,
+        "in_channels": channels,
+        "out_channels": out_channels,
+        **dict(zip(WINDOW_DIMS, taps, strict=True)),
+        "groups": groups,
+        "dtype": dtype_name(x),
+    }
+    outputs = {"out": (batch, windows.out_height, windows.out_width, out_channels)}
+    return Problem("convolution", dims, {"x": x, "weight": weight}, outputs)
+
+
+def _conv_of_torch(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, padding_h: int, padding_w: int,
+    dilation: int, groups: int,
+) -> torch.Tensor:  # fmt: skip
+    (batch, height, width, _), (_, kernel_h, kernel_w, _) = x.shape, weight.shape
+    taps = (kernel_h, kernel_w, stride, padding_h, padding_w, dilation)
+    return convolved(x, weight, Windows(batch, height, width, *taps), groups)
+
+
+#: Of x[batch, height, width, channels] and weight[out_channels, kernel_h, kernel_w, channels /
+#: groups], which are the layouts of channels_last.
+_conv2d = Operator[torch.Tensor](
+    "conv2d",
+    "(Tensor x, Tensor weight, int stride, int padding_h, int padding_w, int dilation, int groups)"
+    " -> Tensor",
+    _conv_of_torch,
+    _conv_problem,
+    autocast="lower",
+)
+
+
+def conv2d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] | str = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """Convolution of images, as `torch.nn.functional.conv2d`.
+
+    Kernels take x and weight in the memory format channels_last, no bias, and one stride and
+    dilation for both directions. With gradients, torch runs.
+    """
+    last = torch.channels_last
+    if x.ndim == 4 == weight.ndim and bias is None and not isinstance(padding, str):
+        (stride_h, stride_w), (dilation_h, dilation_w) = _pair(stride), _pair(dilation)
+        formats = x.is_contiguous(memory_format=last) and weight.is_contiguous(memory_format=last)
+        if formats and stride_h == stride_w and dilation_h == dilation_w:
+            images, weights = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+            found = _conv2d(images, weights, stride_h, *_pair(padding), dilation_h, groups)
+            return found.permute(0, 3, 1, 2)
+    return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
 # -- float8 ----------------------------------------------------------------------------------------
