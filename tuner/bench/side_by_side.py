@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from search_spaces.baselines import list_baselines
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.log_ratio import LogRatio, Verdict
@@ -102,7 +103,7 @@ def chosen_baselines(
 ) -> tuple[str, ...]:
     """The baselines to measure: the given names, `all`, `none`, or by default (None) those that
     need no compiling. Raises `TunerError` for a name that the kernel lacks."""
-    known = sorted(target.kernel.baselines(workload))
+    known = sorted(list_baselines(target.kernel, workload))
     if names in (["all"], ("all",)):
         return tuple(known)
     if names in (["none"], ("none",)):

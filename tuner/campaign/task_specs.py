@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces import source_changes
+from search_spaces.baselines import list_baselines
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
@@ -75,7 +76,7 @@ class TaskSpecs:
             listed=_listed_configs(item, space),
             budget=self._budget(item),
             compile_only=item.compile_only,
-            baselines=self.settings.measure.choose_baselines(kernel.baselines(workload)),
+            baselines=self.settings.measure.choose_baselines(list_baselines(kernel, workload)),
             protocol=self.settings.measure.make_protocol(),
             finalists=self.settings.measure.finalists,
             build_timeout_s=pool.build_timeout,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from results_db.stored_records import TaskInfo, TaskKey, TrialFilter, TrialRecord
 from search_spaces import registry, source_changes
 from search_spaces.absent_device.fake_driver import answering_if_used
+from search_spaces.baselines import list_baselines
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
@@ -161,7 +162,7 @@ def _check_baselines(tasks: Sequence[RequestedTask], names: Sequence[str]) -> No
     known: dict[str, set[str]] = {}
     for task in tasks if names else ():
         own = known.setdefault(task.kernel.name, set())
-        own.update(task.kernel.baselines(task.workload))
+        own.update(list_baselines(task.kernel, task.workload))
     for name in names:
         if not any(name in own for own in known.values()):
             raise TunerError(

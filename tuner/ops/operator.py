@@ -25,6 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from search_spaces.baselines import list_baselines
 from tuner.ops import compiling
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
@@ -201,7 +202,7 @@ class Operator(Generic[Result]):
 
     def _prepare_baseline(self, problem: Problem, choice: Choice) -> _Run:
         assert choice.kernel is not None
-        baseline = choice.kernel.baselines(problem.workload)[choice.implementation]
+        baseline = list_baselines(choice.kernel, problem.workload)[choice.implementation]
         baseline(problem.tensors)  # what is not installed, or refuses this call, says so here
 
         return self._solve(lambda again: baseline(again.tensors))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.baselines import list_baselines
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel
 from search_spaces.records import TensorSpec, Workload
@@ -112,7 +113,7 @@ class TaskTensors:
     def baselines(self) -> Mapping[str, Callable[..., Any]]:
         """The kernel's baselines, created once, because some compile on their first call."""
         if self._baselines is None:
-            self._baselines = self.kernel.baselines(self.workload)
+            self._baselines = list_baselines(self.kernel, self.workload)
         return self._baselines
 
     def outputs(self) -> dict[str, GuardedTensor]:
