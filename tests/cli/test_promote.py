@@ -11,26 +11,15 @@ from dataclasses import replace
 import pytest
 from bench_samples import RECORDED, SETTINGS, confirm, recording
 from cli_samples import BEST, DEVICE, HOSTILE, fill
+from promotions import only_table, promote
 
 from results_db import Store
 from results_db.promotion_records import PromotionOutcome
 from search_spaces.records import Toolchain, Workload
-from tuner.runtime import read
 from tuner.tables.published_versions import KEPT
 
 OTHER = {"BLOCK": 2048}
 TOOLCHAIN = Toolchain(python="3.12", torch="2.11", triton="3.6")
-
-
-def promote(tuner, run: object, *arguments: object) -> list[dict]:
-    result = tuner("promote", run, "--to", "published", "--format", "json", *arguments)
-    assert result.code == 0, result.err
-    return json.loads(result.out)
-
-
-def only_table(folder):
-    (path,) = (folder / "published").glob("*@*.json")
-    return read(path)
 
 
 def sized(rows: int) -> dict:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
 from cli_samples import DEFAULT, DEVICE
+from promotions import only_table, promote
 
 from results_db import FinalRecord, SelectionRecord, Store, TaskKey
 from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Toolchain, Workload
 from search_spaces.size_range import Range, RangePlace
-from tuner.runtime import read
 
 LOW, HIGH = {"BLOCK": 256}, {"BLOCK": 4096}
 OTHER = {"BLOCK": 512}
@@ -62,17 +61,6 @@ def fill_range(
             store.set_stage(task.task_id, "done")
         store.finish_run(run.run_id, "finished", {})
         return run.run_id
-
-
-def promote(tuner, run: int, *arguments: object) -> list[dict]:
-    result = tuner("promote", run, "--to", "published", "--format", "json", *arguments)
-    assert result.code == 0, result.err
-    return json.loads(result.out)
-
-
-def only_table(folder):
-    (path,) = (folder / "published").glob("*@*.json")
-    return read(path)
 
 
 def served(table, *sizes: int) -> list[Mapping[str, object] | None]:

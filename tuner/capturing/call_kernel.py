@@ -105,7 +105,9 @@ class CallKernel(AdoptedKernel):
         return self._declared.ranges
 
     def with_ranges(self, ranges: Mapping[str, Range]) -> CallKernel:
-        """The same calls at any size of a range, in a file beside the one of this kernel."""
+        """A kernel that makes these calls at any size of the ranges.
+
+        Its declaration is written into the folder that has the one of this kernel."""
         chosen = read_ranges(f"captured kernel {self.name}", ranges)
         file = self.spec.rpartition(":")[0]
         folder = Path(file).parent if file.endswith(".py") else None

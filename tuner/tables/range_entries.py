@@ -48,8 +48,10 @@ def list_entries(
         boxes, dim, parts = _box_others(group, groups), group.place.dim, group.list_parts()
         made = [make_entry(part.task) for part in parts]
         # Without a declaration, a config is right between the sizes where it passed the gate.
+        declared = all(dim in entry.sizes for entry in made)
+        verdicts = {} if declared else _list_verdicts(group, trials)
         valid = [
-            entry.sizes[dim] if dim in entry.sizes else _find_verified(group, part, trials)
+            entry.sizes[dim] if dim in entry.sizes else _find_verified(part, verdicts)
             for entry, part in zip(made, parts, strict=True)
         ]
         for entry, span, serves in zip(made, valid, _list_served(parts, valid), strict=True):
@@ -59,14 +61,21 @@ def list_entries(
     return entries
 
 
-def _find_verified(group: RangeTasks, part: RangePart, trials: _Trials) -> Span:
+def _list_verdicts(group: RangeTasks, trials: _Trials) -> dict[int, dict[str, bool]]:
+    """By size and config, whether the config passed the gate in all trials of that size."""
+    found: dict[int, dict[str, bool]] = {}
+    for outcome, task in group.known:
+        verdicts = found[outcome.size] = dict.fromkeys(outcome.losses, True)
+        for trial in trials(task.task_id):
+            key = config_key(trial.config)
+            verdicts[key] = verdicts.get(key, True) and trial.status is Status.CORRECT
+    return found
+
+
+def _find_verified(part: RangePart, verdicts: Mapping[int, Mapping[str, bool]]) -> Span:
     """The sizes between which the config of a part ran and passed the gate wherever it ran."""
     config, first, last = part.segment.config, part.segment.sizes[0], part.segment.sizes[-1]
-    ran: dict[int, bool] = {}
-    for outcome, task in group.known:
-        ends = {t.status for t in trials(task.task_id) if config_key(t.config) == config}
-        if ends or config in outcome.losses:
-            ran[outcome.size] = ends <= {Status.CORRECT}
+    ran = {size: found[config] for size, found in verdicts.items() if config in found}
     smaller = sorted((size for size in ran if size < first), reverse=True)
     larger = sorted(size for size in ran if size > last)
     low, high = ([*itertools.takewhile(ran.__getitem__, each)] for each in (smaller, larger))
