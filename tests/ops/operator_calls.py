@@ -108,3 +108,8 @@ def plain_block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, b: torch.Tens
     y = functional.rms_norm(x, x.shape[-1:], w, 1e-5)
     total = functional.gelu(functional.linear(y, m, b)) + x
     return functional.rms_norm(total, x.shape[-1:], w, 1e-5).softmax(-1) + total
+
+
+def operators_in(graph: torch.fx.Graph) -> list[str]:
+    """Our operators in a graph."""
+    return [f"{node.target}" for node in graph.nodes if f"{node.target}".startswith("tuner.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,32 +14,9 @@ from tuner.ops import choosing
 from tuner.ops.choosing import choose, pick
 from tuner.ops.problem import Problem
 from tuner.tables.results import pick_implementation
-from tuner.tables.text import document_of
 
 SHIPPED = sorted(Path(runtime.__file__).parent.parent.joinpath("tables").glob("*.json"))
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
-
-
-@pytest.fixture
-def softmax_tables(tmp_path, monkeypatch):
-    """Writes a table of softmax whose one entry has some of its fields."""
-
-    def write(**fields):
-        key = {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
-        sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
-        table = runtime.Table(
-            "softmax", "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",
-            entries=(runtime.Entry(key, CONFIG, sizes=sizes),), rule=runtime.Rule("sizes"),
-        )  # fmt: skip
-        document = document_of(table)
-        document["entries"][0] |= fields
-        (tmp_path / "softmax.json").write_text(json.dumps(document))
-        runtime.clear()
-
-    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
-    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
-    yield write
-    runtime.clear()
 
 
 def problem(rows=1024, cols=512, dtype="bfloat16", **more):

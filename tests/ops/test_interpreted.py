@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-CASES = Path(__file__).parent / "interpreted_cases.py"
+import pytest
+
+HERE = Path(__file__).parent
 
 
-def test_kernels_run_through_their_operators():
+@pytest.mark.parametrize("cases", ["interpreted_cases.py", "lowered_cases.py"])
+def test_kernels_run_through_their_operators(cases):
     settings = {"TRITON_INTERPRET": "1", "TUNER_DEVICE": "NVIDIA H200", "TUNER_TABLES": ""}
-    paths = os.pathsep.join([str(CASES.parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", str(CASES)],
+        [sys.executable, "-m", "pytest", "-q", str(HERE / cases)],
         env={**os.environ, **settings, "PYTHONPATH": paths},
         capture_output=True,
         text=True,

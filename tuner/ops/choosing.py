@@ -43,6 +43,8 @@ class Choice:
     entry: Mapping[str, Value] | None = None
     #: Time of the fastest baseline over that of the implementation, as confirmed; None if unknown.
     gain: float | None = None
+    #: The same of `compile` alone, which no call runs.
+    gain_over_compile: float | None = None
 
 
 def choose(problem: Problem) -> Choice:
@@ -62,7 +64,9 @@ def choose(problem: Problem) -> Choice:
     name, gain = pick(hit.entry.implementation, hit.entry.baselines)
     reason = "fastest in its entry" if hit.how == "exact" else "fastest in the nearest entry"
     config = hit.config if name == TUNED else None
-    return Choice(name, reason, kernel, config, hit.entry.key, gain)
+    ratios = {TUNED: 1.0, **hit.entry.baselines}
+    over_compile = ratios[_COMPILED] / ratios[name] if _COMPILED in ratios else None
+    return Choice(name, reason, kernel, config, hit.entry.key, gain, over_compile)
 
 
 def pick(implementation: str, baselines: Mapping[str, float]) -> tuple[str, float | None]:

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from search_spaces.baselines import list_baselines
-from tuner.ops import compiling
+from tuner.ops import compiling, lowering
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import Problem
@@ -72,6 +72,8 @@ class Operator(Generic[Result]):
     gives the tensor arguments under the kernel's names, in their order. setup_context, backward: as
     `torch.library.register_autograd` takes them; without, torch differentiates the reference.
     autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`.
+    least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
+    is compiled (`lowering.py`).
     """
 
     def __init__(
@@ -84,9 +86,10 @@ class Operator(Generic[Result]):
         setup_context: Callable[..., None] | None = None,
         backward: Callable[..., Any] | None = None,
         autocast: str = "",
+        least_gain: float = lowering.FUSED,
     ) -> None:
         self.name, self.reference = name, reference
-        self._problem, self._autocast = problem, autocast
+        self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
         self._decisions: dict[_Key, Decision] = {}
         self._differentiates = backward is not None
         place = f"{_NAMESPACE}::{name}"
@@ -96,6 +99,7 @@ class Operator(Generic[Result]):
         if backward is not None:
             torch.library.register_autograd(place, backward, setup_context=setup_context)
         self._op = getattr(getattr(torch.ops, _NAMESPACE), name).default
+        lowering.register(self._op, self._decompose)
         OPERATORS[name] = self
 
     # -- the three ways ------------------------------------------------------------------------
@@ -132,11 +136,31 @@ class Operator(Generic[Result]):
             decision = self._decide(key, arguments)
         if decision.run is not None:
             return decision.run(arguments)
+        return self._run_torch(arguments)
+
+    def _run_torch(self, arguments: Sequence[Any]) -> Any:
         with torch.autocast("cuda", enabled=False):
             return _contiguous(self.reference(*arguments), arguments)
 
     def _fake(self, *arguments: Any) -> Any:
+        lowering.hand_over()
         return _contiguous(self.reference(*arguments), arguments)
+
+    def _decompose(self, *arguments: Any) -> Any:
+        """torch's function where a compiler makes faster code of it, else NotImplemented."""
+        device = _device_of(arguments)
+        with lowering.outside_of_tracing():
+            stays = _takes_kernels(device) and self._stays(arguments, device)
+        return NotImplemented if stays else self._run_torch(arguments)
+
+    def _stays(self, arguments: Sequence[Any], device: torch.device) -> bool:
+        known = lowering.without_data(arguments)
+        if known is None or _has_empty(known) or (problem := self._problem(*known)) is None:
+            return False
+        with _selected(device):
+            choice = choose(problem)
+        gain = choice.gain_over_compile
+        return choice.entry is not None and (gain is None or gain >= self._least_gain)
 
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == _LOWER else torch.float32
@@ -163,15 +187,14 @@ class Operator(Generic[Result]):
             return decision
 
     def _make_decision(self, arguments: Sequence[Any]) -> Decision:
-        device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
-        empty = any(isinstance(each, torch.Tensor) and not each.numel() for each in arguments)
+        device, empty = _device_of(arguments), _has_empty(arguments)
         if not _takes_kernels(device) or empty:
             why = "an argument is empty" if empty else f"no kernel runs on {device.type}"
             return Decision(Choice(EAGER, why), "", None)
         problem = self._problem(*arguments)
         if problem is None:
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
-        with torch.no_grad(), torch.cuda.device(device if device.type == "cuda" else -1):
+        with torch.no_grad(), _selected(device):
             choice = choose(problem)
             wait = "" if choice.implementation != TUNED else compiling.refuse()
             if wait:
@@ -240,6 +263,19 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
         else:
             key.append(each)
     return tuple(key), gradient, None
+
+
+def _device_of(arguments: Sequence[Any]) -> torch.device:
+    return next(each.device for each in arguments if isinstance(each, torch.Tensor))
+
+
+def _selected(device: torch.device) -> torch.cuda.device:
+    """Selects the GPU of a call; where there is none, graphs can still be traced for one."""
+    return torch.cuda.device(device if device.type == "cuda" and torch.cuda.is_available() else -1)
+
+
+def _has_empty(arguments: Sequence[Any]) -> bool:
+    return any(isinstance(each, torch.Tensor) and not each.numel() for each in arguments)
 
 
 def _needs_gradient(arguments: Sequence[Any]) -> bool:

@@ -1,0 +1,56 @@
+"""Tables for calls of operators, and graphs that contain them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+from tuner import runtime
+from tuner.tables.text import document_of
+
+#: The config of their entry.
+CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
+
+
+@pytest.fixture
+def softmax_tables(tmp_path, monkeypatch):
+    """Writes a table of softmax whose one entry has some of its fields."""
+
+    def write(**fields):
+        key = {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
+        sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
+        table = runtime.Table(
+            "softmax", "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",
+            entries=(runtime.Entry(key, CONFIG, sizes=sizes),), rule=runtime.Rule("sizes"),
+        )  # fmt: skip
+        document = document_of(table)
+        document["entries"][0] |= fields
+        (tmp_path / "softmax.json").write_text(json.dumps(document))
+        runtime.clear()
+
+    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+    yield write
+    runtime.clear()
+
+
+@pytest.fixture
+def compiled():
+    """Compiles up to what Inductor starts from, and keeps the graphs."""
+    torch.compiler.reset()
+    graphs = []
+
+    def keep(module, _):
+        graphs.append(module.graph)
+        return make_boxed_func(module.forward)
+
+    def backend(module, inputs):
+        from torch._inductor.decomposition import select_decomp_table
+
+        return aot_autograd(fw_compiler=keep, decompositions=select_decomp_table())(module, inputs)
+
+    return (lambda function: torch.compile(function, fullgraph=True, backend=backend)), graphs

@@ -1,0 +1,43 @@
+"""What a compiler of graphs gets of operators: themselves, or torch's functions to fuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from operator_calls import block, operators_in, plain_block
+from torch.nn import functional
+
+from tuner import ops
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def draw(*sizes, dtype=torch.float32, grad=False):
+    return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_compiler_gets_functions_of_torch_where_no_kernel_runs(compiled, grad):
+    compile_graph, graphs = compiled
+    given = draw(5, 8, grad=grad), draw(8, grad=grad), draw(8, 8, grad=grad), draw(8)
+    out, expected = compile_graph(block)(*given), plain_block(*given)
+    torch.testing.assert_close(out, expected)
+    if grad:
+        found, wanted = (torch.autograd.grad(each.sum(), given[:3]) for each in (out, expected))
+        torch.testing.assert_close(found, wanted)
+    assert len(graphs) == 1 + grad
+    assert not any(map(operators_in, graphs))
+
+
+def test_code_of_inductor_is_right_on_a_processor():
+    torch.compiler.reset()
+    x, w = draw(5, 8, dtype=torch.bfloat16), draw(8, dtype=torch.bfloat16)
+
+    def normed(x, w):
+        return ops.swiglu(ops.rms_norm(x, w, 1e-5))
+
+    gate, value = functional.rms_norm(x, (8,), w, 1e-5).chunk(2, -1)
+    torch.testing.assert_close(
+        torch.compile(normed, fullgraph=True)(x, w), functional.silu(gate) * value,
+        atol=2e-2, rtol=2e-2,
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""What `torch.compile` makes of an operator: itself, or torch's function, which it can fuse.
+
+An operator is opaque to a compiler. Inductor, the compiler of `torch.compile`, asks for the
+decomposition of each operator of a graph before it makes code, and an operator answers with torch's
+function unless its kernel was measured so much faster than what Inductor makes of that function
+alone that fusing it with its neighbours is unlikely to gain more.
+
+Functions are handed over when a graph with an operator is first traced: an import of the operators
+must not load a compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tuner.runtime._lookup import PACKAGED
+from tuner.runtime._table_files import search_path
+
+#: Time of Inductor's code for torch's function over that of the implementation, both alone, from
+#: which an operator stays: what Inductor fuses with its neighbours, whose reads and writes are
+#: saved then; what it calls a library for; and what must not store what torch's function stores.
+FUSED, UNFUSED, ALWAYS = 1.25, 1.02, 0.0
+
+_decompositions: dict[Any, Callable[..., Any]] = {}
+_handed_over: set[Any] = set()
+
+
+def register(operator: Any, decompose: Callable[..., Any]) -> None:
+    """Name the decomposition of a registered operator.
+
+    decompose: of the operator's arguments; returns NotImplemented where the operator stays.
+    """
+    _decompositions[operator] = decompose
+
+
+def hand_over() -> None:
+    """Give all decompositions to Inductor, while a graph is traced for it."""
+    if TracingContext.try_get() is None or "torch._inductor" not in sys.modules:
+        return
+    with _disable_current_modes():
+        from torch._inductor import config, decomposition
+
+        # Compiled graphs are cached on disk by their operators and by this configuration: with
+        # other tables, other operators stay.
+        marked = getattr(config, "unsafe_marked_cacheable_functions", None)
+        if marked is not None:
+            marked[__name__] = _identify_tables()
+        for operator in _decompositions.keys() - _handed_over:
+            decomposition.decompositions[operator] = _decompositions[operator]
+            _handed_over.add(operator)
+
+
+def _identify_tables() -> str:
+    """A digest of the names, sizes and dates of all files that tables are looked up in."""
+    found = hashlib.sha256()
+    for path in map(Path, search_path(None, [PACKAGED])):
+        for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+            with suppress(OSError):
+                state = file.stat()
+                found.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return found.hexdigest()
+
+
+@contextmanager
+def outside_of_tracing() -> Iterator[None]:
+    """Nothing that is done inside becomes part of a graph."""
+    with _disable_current_modes():
+        yield
+
+
+def without_data(arguments: Sequence[Any]) -> list[Any] | None:
+    """The arguments with tensors of the device `meta`, and sizes as in the call that is traced.
+
+    None where a size is not known before the graph runs.
+    """
+    found = []
+    for each in arguments:
+        if isinstance(each, torch.Tensor):
+            sizes = [_hint(size) for size in (*each.shape, *each.stride())]
+            if None in sizes:
+                return None
+            shape, stride = sizes[: each.ndim], sizes[each.ndim :]
+            found.append(torch.empty_strided(shape, stride, dtype=each.dtype, device="meta"))
+        else:
+            known = _hint(each)
+            if known is None and each is not None:
+                return None
+            found.append(known)
+    return found
+
+
+def _hint(value: Any) -> Any:
+    """A size or scalar, of a symbolic one its value in the call that is traced; else None."""
+    node = getattr(value, "node", None)
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value
+    return node.hint if node is not None and node.has_hint() else None
