@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from search_spaces import registry
 from search_spaces.records import Value, Workload
-from tuner.ops import lowering
+from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.problem import HALVES, Problem, dtype_name
 
@@ -54,7 +54,7 @@ _attention = Operator[torch.Tensor](
     _attention_of_torch,
     _attention_problem,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
@@ -133,7 +133,7 @@ _paged_attention = Operator[torch.Tensor](
     _paged_of_torch,
     _paged_problem,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
-from tuner.ops import lowering
+from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.problem import HALVES, Problem, as_rows, dtype_name
 
@@ -195,7 +195,7 @@ _linear_cross_entropy_backward = Operator[tuple[torch.Tensor, torch.Tensor]](
     "(Tensor hidden, Tensor weight, Tensor target, Tensor lse, Tensor grad) -> (Tensor, Tensor)",
     _linear_gradients_of_torch,
     _linear_gradients_problem,
-    least_gain=lowering.ALWAYS,
+    least_gain=decompositions.ALWAYS,
 )
 
 
@@ -216,7 +216,7 @@ _linear_cross_entropy = Operator[tuple[torch.Tensor, torch.Tensor]](
     setup_context=_save_layer,
     backward=_backward_of_linear_losses,
     autocast="lower",
-    least_gain=lowering.ALWAYS,
+    least_gain=decompositions.ALWAYS,
 )
 
 

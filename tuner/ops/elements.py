@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
-from tuner.ops import lowering
+from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
 
@@ -143,7 +143,7 @@ _nearest_center = Operator[tuple[torch.Tensor, torch.Tensor]](
     "(Tensor x, Tensor centers) -> (Tensor, Tensor)",
     _nearest_of_torch,
     _nearest_problem,
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from search_spaces.baselines import list_baselines
-from tuner.ops import compiling, lowering
+from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import Problem
@@ -73,7 +73,7 @@ class Operator(Generic[Result]):
     `torch.library.register_autograd` takes them; without, torch differentiates the reference.
     autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`.
     least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
-    is compiled (`lowering.py`).
+    is compiled (`decompositions.py`).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Operator(Generic[Result]):
         setup_context: Callable[..., None] | None = None,
         backward: Callable[..., Any] | None = None,
         autocast: str = "",
-        least_gain: float = lowering.FUSED,
+        least_gain: float = decompositions.FUSED,
     ) -> None:
         self.name, self.reference = name, reference
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
@@ -99,7 +99,7 @@ class Operator(Generic[Result]):
         if backward is not None:
             torch.library.register_autograd(place, backward, setup_context=setup_context)
         self._op = getattr(getattr(torch.ops, _NAMESPACE), name).default
-        lowering.register(self._op, self._decompose)
+        decompositions.register(self._op, self._decompose)
         OPERATORS[name] = self
 
     # -- the three ways ------------------------------------------------------------------------
@@ -143,18 +143,18 @@ class Operator(Generic[Result]):
             return _contiguous(self.reference(*arguments), arguments)
 
     def _fake(self, *arguments: Any) -> Any:
-        lowering.hand_over()
+        decompositions.hand_over()
         return _contiguous(self.reference(*arguments), arguments)
 
     def _decompose(self, *arguments: Any) -> Any:
         """torch's function where a compiler makes faster code of it, else NotImplemented."""
         device = _device_of(arguments)
-        with lowering.outside_of_tracing():
+        with decompositions.outside_of_tracing():
             stays = _takes_kernels(device) and self._stays(arguments, device)
         return NotImplemented if stays else self._run_torch(arguments)
 
     def _stays(self, arguments: Sequence[Any], device: torch.device) -> bool:
-        known = lowering.without_data(arguments)
+        known = decompositions.without_data(arguments)
         if known is None or _has_empty(known) or (problem := self._problem(*known)) is None:
             return False
         with _selected(device):

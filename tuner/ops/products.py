@@ -11,7 +11,7 @@ from torch.nn import functional
 from search_spaces.errors import TunerError
 from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
-from tuner.ops import lowering
+from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.problem import FLOATS, HALVES, Problem, dtype_name
 from tuner.ops.quantizing import quantize
@@ -63,7 +63,7 @@ _matmul = Operator[torch.Tensor](
     setup_context=_save_inputs,
     backward=_backward_of_matmul,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
@@ -117,7 +117,7 @@ _linear = Operator[torch.Tensor](
     _linear_of_torch,
     _linear_problem,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
@@ -185,7 +185,7 @@ _conv2d = Operator[torch.Tensor](
     _conv_of_torch,
     _conv_problem,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
@@ -248,7 +248,7 @@ _scaled_matmul = Operator[torch.Tensor](
     "(Tensor a, Tensor b, Tensor a_scale, Tensor b_scale) -> Tensor",
     _scaled_product,
     _scaled_problem,
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
