@@ -157,7 +157,7 @@ class Operator(Generic[Result]):
         known = decompositions.without_data(arguments)
         if known is None or _has_empty(known) or (problem := self._problem(*known)) is None:
             return False
-        with _selected(device):
+        with _select(device):
             choice = choose(problem)
         gain = choice.gain_over_compile
         return choice.entry is not None and (gain is None or gain >= self._least_gain)
@@ -194,7 +194,7 @@ class Operator(Generic[Result]):
         problem = self._problem(*arguments)
         if problem is None:
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
-        with torch.no_grad(), _selected(device):
+        with torch.no_grad(), _select(device):
             choice = choose(problem)
             wait = "" if choice.implementation != TUNED else compiling.refuse()
             if wait:
@@ -269,7 +269,7 @@ def _device_of(arguments: Sequence[Any]) -> torch.device:
     return next(each.device for each in arguments if isinstance(each, torch.Tensor))
 
 
-def _selected(device: torch.device) -> torch.cuda.device:
+def _select(device: torch.device) -> torch.cuda.device:
     """Selects the GPU of a call; where there is none, graphs can still be traced for one."""
     return torch.cuda.device(device if device.type == "cuda" and torch.cuda.is_available() else -1)
 
