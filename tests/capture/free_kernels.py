@@ -41,6 +41,15 @@ def many(x, out, n, stride, turns, seed, lr, scale, shift, width, BLOCK: tl.cons
 
 
 @triton.jit
+def shifted(x, out, scale, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    if KIND == 2:
+        at += scale
+    tl.store(out + at, scale * value)
+
+
+@triton.jit
 def interpreted_alone(x, scale, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(x + at, scale * sorted((2.0, 1.0))[0])

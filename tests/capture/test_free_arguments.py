@@ -64,6 +64,15 @@ def test_calls_that_differ_in_free_arguments_are_one(kernels):
     assert "lr, beta, step" in repr(calls["adam"])
 
 
+def test_a_constant_that_is_compiled_in_decides_what_is_free(kernels):
+    def launch():
+        for kind in (3, 2):
+            kernels.shifted[(1,)](torch.randn(64), torch.empty(100), 6, KIND=kind, BLOCK=64)
+
+    calls = captured(launch)
+    assert [calls[at].declare().free for at in range(2)] == [("scale",), ()]
+
+
 def test_a_grid_that_depends_on_a_scalar_keeps_it(kernels):
     def by_step(meta):
         return (triton.cdiv(100, meta["BLOCK"]) + meta["step"] - 10,)

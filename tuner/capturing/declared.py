@@ -38,7 +38,6 @@ from tuner.capturing.recorder import parts_of
 from tuner.capturing.sized_calls import read_ranges
 from tuner.capturing.sorting import correct, sort_call
 from tuner.capturing.widening import Opened, check_space
-from tuner.runtime import kernel_hash
 
 _FILE = '''"""Calls captured by tuner.capture(). Written by tuner; do not edit."""
 
@@ -164,7 +163,7 @@ def sort_loaded(calls: Iterable[Call]) -> list[Call]:
 
 
 def _sort(call: Call, parts: AutotuneParts) -> Call:
-    return sort_call(call, parts, lambda: lower(call, kernel_hash(parts.fn)))
+    return sort_call(call, parts, lambda: lower(call, parts))
 
 
 def _is_main(file: str) -> bool:

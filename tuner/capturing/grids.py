@@ -98,6 +98,11 @@ def constexprs(parts: AutotuneParts) -> frozenset[str]:
     return frozenset(name for name, kind in annotations.items() if "constexpr" in f"{kind}")
 
 
+def compiled_in(parts: AutotuneParts) -> frozenset[str]:
+    """Names of the kernel's parameters and options that are no arguments at run time."""
+    return constexprs(parts).union(*parts.configs)
+
+
 def _widen(listed: Sequence[Any]) -> list[Any]:
     found = [value for at, value in enumerate(listed) if not is_member(value, listed[:at])]
     powers = [value for value in found if type(value) is int and is_power_of_two(value)]

@@ -12,10 +12,15 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.records import digest
 from search_spaces.source_positions import one_line
-from tuner.capturing.call_records import Call, Encoded
+from tuner.capturing.call_records import ALIGNMENT, Call, Encoded
 from tuner.capturing.data_flow import free_scalars
+from tuner.capturing.grids import compiled_in
+from tuner.runtime import kernel_hash
+from tuner.runtime._own_configs import hook_of
+from workers.backend_kinds import spec
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
@@ -23,7 +28,7 @@ from workers.supervision.supervised_child import (
     SupervisedChild,
 )
 from workers.warm.fork_server import ForkServer
-from workers.warm.preload import TORCH, Preload
+from workers.warm.preload import TORCH, Preload, WorkerRole
 
 _log = logging.getLogger(__name__)
 _TARGET = "cuda:90"
@@ -32,12 +37,17 @@ _TIMEOUT_S = 120.0
 _known: dict[str, frozenset[str]] = {}
 
 
-def lower(call: Call, code: str) -> frozenset[str]:
+def lower(call: Call, parts: AutotuneParts) -> frozenset[str]:
     """The free scalars of a call's own launch; none where it does not compile.
 
-    code: a digest of the kernel's code. Raises `OSError` or `RuntimeError` where no process starts.
+    Raises `OSError` or `RuntimeError` where no process starts.
     """
-    kinds = {name: _kind_of(call, encoded) for name, encoded in call.arguments.items()}
+    exact = _list_exact(call, parts)
+    kinds = {
+        name: encoded if name in exact else _kind_of(call, encoded)
+        for name, encoded in call.arguments.items()
+    }
+    code = kernel_hash(parts.fn)
     key = digest([code, call.place, kinds, dict(call.default or {}), dict(call.options)])
     if key not in _known:
         service = f"{__name__}:{LoweringService.__name__}"
@@ -92,14 +102,24 @@ atexit.register(end_server)
 
 @cache
 def _server() -> ForkServer:
-    loaded = Preload.of(TORCH, "triton", "workers.compiling.gpu", "tuner.capturing.declared")
+    compilers = spec("cuda").preload(WorkerRole.BUILDER, torch_free=True)
+    loaded = Preload.of(TORCH, compilers, "tuner.capturing.declared")
     return ForkServer("lowering", preload=loaded, shared=True)
 
 
+def _list_exact(call: Call, parts: AutotuneParts) -> frozenset[str]:
+    """The arguments on whose values the TTIR may depend."""
+    if parts.pruner is not None or any(map(hook_of, parts.tuner.configs)):
+        return frozenset(call.arguments)
+    return compiled_in(parts) | {*call.grid.steered_by}
+
+
 def _kind_of(call: Call, encoded: Encoded) -> Encoded:
-    """What of an argument changes the TTIR, where that is surely less than its value."""
+    """What of an argument at run time changes the TTIR, where that is less than its value."""
     if type(encoded) is float:
         return "float"
+    if type(encoded) is int and encoded != 1:  # Triton compiles 1 in
+        return "int", encoded % ALIGNMENT == 0, encoded.bit_length() // 32, encoded < 0
     if isinstance(encoded, Mapping) and (at := encoded.get("view")) is not None:
         return call.views[at].dtype
     return encoded

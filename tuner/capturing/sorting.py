@@ -18,7 +18,7 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.source_positions import one_line
 from tuner.capturing.call_configs import arguments_on_meta
 from tuner.capturing.call_records import Call
-from tuner.capturing.grids import constexprs, other_values
+from tuner.capturing.grids import compiled_in, other_values
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ def sort_call(call: Call, parts: AutotuneParts, find_free: Callable[[], Collecti
 
 def _list_scalars(call: Call, parts: AutotuneParts) -> list[str]:
     """The scalars that are arguments at run time."""
-    compiled_in = {*constexprs(parts), *(name for config in parts.configs for name in config)}
+    constant = compiled_in(parts)
     return [
         name
         for name, value in call.arguments.items()
-        if name not in compiled_in and isinstance(value, bool | int | float)
+        if name not in constant and isinstance(value, bool | int | float)
     ]
 
 
