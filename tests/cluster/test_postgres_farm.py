@@ -31,16 +31,17 @@ def make_farm(new_postgres: Callable[[], str], tmp_path: Path) -> Callable[..., 
 
 def test_drivers_share_a_database_and_a_killed_one_resumes(make_farm):
     other_space = synthesize(160, seed=8, failures=0.2, twins=0.1, build_s=0.1)
-    one, other = make_farm("one", trials=120), make_farm("other", trials=90, space=other_space)
+    one, other = make_farm("one", trials=200), make_farm("other", trials=90, space=other_space)
     # Both find an empty database and create the schema.
     with one.driver() as first, other.driver() as second:
-        wait_until(lambda: one.count() >= 40, 60)
+        # A busy machine may be late with the kill, and it must come before the last trial.
+        wait_until(lambda: one.count() >= 10, 60)
         assert first.poll() is None
         assert kill(first.pid)
         other.ended(second)
     one.assert_gone()
     runs, known = one.stored()
-    assert 40 <= len(known) < one.trials
+    assert 10 <= len(known) < one.trials
     assert sorted(run.status for run in runs) == ["finished", "running"]
 
     one.finish()
