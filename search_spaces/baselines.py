@@ -29,10 +29,31 @@ def list_baselines(kernel: Kernel, workload: Workload) -> Mapping[str, Baseline]
     cannot be imported, fails, or returns something else than a function or None.
     """
     found = dict(kernel.baselines(workload))
-    for name in () if "simulated" in kernel.kinds else BASELINES.names():
+    for name in _plugin_names(kernel):
         if name not in found and (baseline := _ask(name, kernel, workload)) is not None:
             found[name] = baseline
     return found
+
+
+def find_baseline(kernel: Kernel, workload: Workload, name: str) -> Baseline:
+    """The baseline of that name, as `list_baselines` has it; no other plug-in is loaded.
+
+    Raises `KernelError` as well where there is none.
+    """
+    own = kernel.baselines(workload)
+    if name in own:
+        return own[name]
+    found = _ask(name, kernel, workload) if name in _plugin_names(kernel) else None
+    if found is None:
+        raise KernelError(
+            f"kernel {kernel.name} has no baseline {name!r} for {workload.key}",
+            f"install the package that registers it under the entry point group {BASELINES.group}",
+        )
+    return found
+
+
+def _plugin_names(kernel: Kernel) -> tuple[str, ...]:
+    return () if "simulated" in kernel.kinds else BASELINES.names()
 
 
 def _ask(name: str, kernel: Kernel, workload: Workload) -> Baseline | None:

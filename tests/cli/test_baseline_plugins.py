@@ -7,8 +7,13 @@ import os
 import sys
 
 import pytest
+import torch
 from bench_samples import RECORDED, recording, scale_kernel
 from installed_plugins import install_plugins
+
+from search_spaces import registry
+from search_spaces.baselines import find_baseline
+from search_spaces.errors import KernelError
 
 PLUGIN = """
 def right(kernel, workload):
@@ -92,3 +97,19 @@ def test_an_unusable_baseline_is_refused_in_one_line(tuner, folder, install, pla
         assert result.code == 2, result.err
         assert f"baseline 'odd' {problem}" in result.error
         assert "fast-scales" in result.hint
+
+
+def test_one_baseline_is_found_whatever_the_others_are(install):
+    places = {"mine": "wrong", "fast": "right", "odd": "absent"}
+    install({name: f"fast_scales:{place}" for name, place in places.items()} | {"gone": "no:no"})
+    kernel = registry.load("softmax")
+    workload = kernel.workloads()[0]
+    x = torch.ones(3)
+    assert torch.equal(find_baseline(kernel, workload, "mine")({"x": x})["out"], 3 * x)
+    assert callable(find_baseline(kernel, workload, "eager"))
+    for name in ("fast", "absent"):  # one of another kernel, and one of no package
+        with pytest.raises(KernelError, match=f"softmax has no baseline '{name}'") as caught:
+            find_baseline(kernel, workload, name)
+        assert "tuner.baselines" in caught.value.hint
+    with pytest.raises(KernelError, match="baseline 'odd' cannot be loaded"):
+        find_baseline(kernel, workload, "odd")

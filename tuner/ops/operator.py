@@ -25,7 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from search_spaces.baselines import list_baselines
+from search_spaces.baselines import find_baseline
 from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
@@ -225,7 +225,7 @@ class Operator(Generic[Result]):
 
     def _prepare_baseline(self, problem: Problem, choice: Choice) -> _Run:
         assert choice.kernel is not None
-        baseline = list_baselines(choice.kernel, problem.workload)[choice.implementation]
+        baseline = find_baseline(choice.kernel, problem.workload, choice.implementation)
         baseline(problem.tensors)  # what is not installed, or refuses this call, says so here
 
         return self._solve(lambda again: baseline(again.tensors))
