@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch.nn import functional
 
+from search_spaces.kernel import Kernel
 from search_spaces.records import Workload
-from tuner import ops
+from tuner import ops, runtime
 from tuner.ops.operator import OPERATORS
+from tuner.tables.text import document_of
+from workers.device import offline
 
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
 
@@ -49,6 +54,11 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
         "topk_routing": lambda: ops.topk_routing(
             t["logits"], workload.size("top_k"), renormalize=bool(workload["renormalize"])
         ),
+        "varlen_attention": lambda: ops.varlen_attention(
+            *(t[name] for name in ("q", "k", "v", "cu_seqlens")),
+            causal=bool(workload["causal"]),
+            window=int(str(workload["window"])),
+        ),
         "paged_decode": lambda: ops.paged_attention(
             *(t[name] for name in ("q", "k_cache", "v_cache", "block_table", "lengths"))
         ),
@@ -74,12 +84,42 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
     if kernel == "fp8_matmul" and workload["scales"] == "row":
         names = ("a", "b", "a_scale", "b_scale")
         return lambda: OPERATORS["scaled_matmul"](*(t[name] for name in names))
+    if kernel == "moe_matmul" and not workload.get("quantized"):
+        return _multiply_by_experts(workload, t)
     if kernel == "grouped_attention" and not workload["window"]:
         causal = bool(workload["causal"])
         if causal and workload["queries"] != workload["keys"]:
             return None
         return lambda: ops.attention(t["q"], t["k"], t["v"], causal=causal)
     return calls.get(kernel) if "tolerance" not in workload else None
+
+
+def _multiply_by_experts(workload: Workload, t: Tensors) -> Callable[[], Any] | None:
+    given = [t[name] for name in ("x", "w", "ids", "sorted_slots", "ends")]
+    if workload["gemm"] == "down":
+        return lambda: OPERATORS["moe_down"](*given, t["weights"])
+    if workload["gemm"] == "gate_up":
+        return None
+    return lambda: OPERATORS["moe_gate_up"](*given).view(*t["ids"].shape, -1)
+
+
+def write_defaults(
+    folder: Path, kernel: Kernel, workloads: Iterable[Workload], device: str = "NVIDIA H200"
+) -> None:
+    """A table of a kernel's default configs, each for all sizes, which the kernel checks."""
+    entries = []
+    for workload in workloads:
+        key = {name: workload[name] for name in workload}
+        sizes = {name: runtime.Span(1, 2**20) for name, size in key.items()
+                 if type(size) is int and size}  # fmt: skip
+        config = kernel.default_config(workload, offline("cuda:90"))
+        entries.append(runtime.Entry(key, config, sizes=sizes))
+    table = runtime.Table(
+        kernel.name, "ab", runtime.DeviceFacts(device), {}, launch_hash="aa",
+        entries=tuple(entries), rule=runtime.Rule("sizes"),
+    )  # fmt: skip
+    (folder / f"{kernel.name}.json").write_text(json.dumps(document_of(table)))
+    runtime.clear()
 
 
 def _convolve(workload: Workload, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,11 @@ import threading
 
 import pytest
 import torch
-from operator_calls import block, plain_block
+from operator_calls import block, plain_block, write_defaults
 from torch.nn import functional
 
-from tuner import ops
+from search_spaces import registry
+from tuner import ops, runtime
 from tuner.ops import choosing
 from tuner.ops.operator import OPERATORS
 
@@ -104,6 +105,114 @@ def test_a_cuda_graph_replays_warm_calls():
         given[0].copy_(half(96, 512))
         graph.replay()
         assert near(out, plain_block(*given))
+
+
+@pytest.fixture
+def defaults(tmp_path, monkeypatch):
+    """Writes a table of the default configs of a kernel's workloads for this device."""
+    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+
+    def write(name):
+        kernel, device = registry.load(name), torch.cuda.get_device_name()
+        some = [each for each in kernel.workloads() if not each.get("quantized")]
+        write_defaults(tmp_path, kernel, some, device)
+
+    yield write
+    runtime.clear()
+
+
+def experts(tokens=48, ids=None, grad=False):
+    """x, gate_up, down, weights and ids of a layer of 8 experts, two for each token."""
+    weights, found = ops.topk_routing(torch.randn(tokens, 8, device="cuda"), 2)
+    x, gate_up, down = (half(*sizes) for sizes in ((tokens, 256), (8, 256, 256), (8, 256, 128)))
+    given = [x, gate_up / 16, down / 12]
+    if ids is not None:
+        found = torch.tensor(ids, dtype=torch.int32, device="cuda").expand(tokens, 2).contiguous()
+    return *(each.detach().requires_grad_(grad) for each in given), weights, found
+
+
+def exact_experts(x, gate_up, down, weights, ids):
+    on_cpu = (each.detach().cpu().double() for each in (x, gate_up, down, weights))
+    return ops.moe(*on_cpu, ids.cpu()).to("cuda")
+
+
+def test_a_layer_of_experts_orders_its_slots_in_each_call(defaults):
+    defaults("moe_matmul")
+    for ids in (None, [3, 1], [7, 7], None):
+        given = experts(ids=ids)
+        assert near(ops.moe(*given), exact_experts(*given))
+    runs = {use.operator: (use.implementation, use.calls) for use in ops.report()
+            if use.operator.startswith("moe") and "tokens=48" in use.workload}  # fmt: skip
+    assert runs == {"moe_gate_up": ("tuned", 4), "moe_down": ("tuned", 4)}
+
+
+def test_a_cuda_graph_orders_the_slots_of_other_ids(defaults):
+    defaults("moe_matmul")
+    given = experts()
+    ops.warm(ops.moe, *given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.moe(*given)
+    for ids in (None, [5, 0]):
+        for old, new in zip(given, experts(ids=ids), strict=True):
+            old.copy_(new)
+        graph.replay()
+        assert near(out, exact_experts(*given))
+
+
+def test_torchs_layer_of_experts_is_captured_and_differentiated():
+    given = experts(tokens=33)
+    ops.moe(*given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.moe(*given)
+    graph.replay()
+    assert near(out, exact_experts(*given))
+    given = experts(grad=True)
+    wide = [each.detach().double().requires_grad_() for each in given[:3]]
+    out, exact = ops.moe(*given), ops.moe(*wide, given[3].double(), given[4])
+    pull = torch.randn_like(out)
+    for one, other in zip(
+        torch.autograd.grad(out, given[:3], pull),
+        torch.autograd.grad(exact, wide, pull.double()),
+        strict=True,
+    ):
+        assert near(one, other, 4e-2)
+
+
+@pytest.mark.parametrize("by", ["kernel", "torch"])
+@pytest.mark.parametrize("window", [0, 50])
+def test_lengths_of_packed_sequences_are_free(defaults, by, window):
+    if by == "kernel":
+        defaults("varlen_attention")
+    q, k, v = half(400, 8, 64), half(400, 2, 64), half(400, 2, 64)
+    cu_seqlens = torch.zeros(5, dtype=torch.int32, device="cuda")
+    ops.warm(ops.varlen_attention, q, k, v, cu_seqlens, causal=True, window=window)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.varlen_attention(q, k, v, cu_seqlens, causal=True, window=window)
+    for bounds in ([0, 400, 400, 400, 400], [0, 1, 1, 390, 400], [0, 100, 200, 300, 400]):
+        cu_seqlens.copy_(torch.tensor(bounds))
+        graph.replay()
+        wide = (each.double() for each in (q, k, v))
+        assert near(out, ops.varlen_attention(*wide, cu_seqlens, causal=True, window=window))
+    runs = {use.implementation for use in ops.report() if use.operator == "varlen_attention"
+            and use.workload}  # fmt: skip
+    assert runs == {"tuned" if by == "kernel" else "eager"}
+
+
+def test_gradients_of_packed_sequences_are_those_of_wide_ones():
+    given = half(200, 8, 64, grad=True), half(200, 2, 64, grad=True), half(200, 2, 64, grad=True)
+    cu_seqlens = torch.tensor([0, 7, 150, 200], dtype=torch.int32, device="cuda")
+    wide = [each.detach().double().requires_grad_() for each in given]
+    out, exact = (ops.varlen_attention(*each, cu_seqlens, causal=True) for each in (given, wide))
+    pull = torch.randn_like(out)
+    for one, other in zip(
+        torch.autograd.grad(out, given, pull),
+        torch.autograd.grad(exact, wide, pull.double()),
+        strict=True,
+    ):
+        assert near(one, other, 4e-2)
 
 
 def test_a_call_inside_of_a_capture_compiles_nothing():

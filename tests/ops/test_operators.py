@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from operator_calls import block, plain_block
 from torch.nn import functional
 
 import tuner
+from search_spaces.kernels.moe_matmul.routing import slots_by_expert
 from tuner import ops
 from tuner.ops.operator import OPERATORS
 
@@ -281,11 +283,99 @@ def test_a_query_sees_the_pages_of_its_sequence(dtype):
         torch.testing.assert_close(out[at], alone[:, 0])
 
 
+@pytest.mark.parametrize("kind", ["plain", "causal", "window"])
+@pytest.mark.parametrize("bounds", [[0, 5, 12], [0, 0, 1, 12, 12], [0, 12]])
+def test_a_packed_sequence_attends_to_itself(kind, bounds):
+    given = [draw(12, heads, 8, grad=True) for heads in (4, 2, 2)]
+    settings = {"causal": kind != "plain", "window": 3 if kind == "window" else 0}
+    out = ops.varlen_attention(*given, torch.tensor(bounds, dtype=torch.int32), **settings)
+    parts = []
+    for first, last in pairwise(bounds):
+        at = torch.arange(last - first)
+        seen = (at <= at[:, None]) | (not settings["causal"])
+        seen &= (at > at[:, None] - 3) | (kind != "window")
+        q, k, v = (each[first:last].transpose(0, 1) for each in given)
+        alone = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+        parts.append(alone.transpose(0, 1))
+    expected = torch.cat(parts)
+    torch.testing.assert_close(out, expected)
+    pull = torch.randn_like(out)
+    for one, other in zip(
+        torch.autograd.grad(out, given, pull),
+        torch.autograd.grad(expected, given, pull),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_no_tokens_are_attention_of_nothing():
+    out = ops.varlen_attention(
+        draw(0, 4, 8), draw(0, 2, 8), draw(0, 2, 8), torch.zeros(3, dtype=torch.int32)
+    )
+    assert out.shape == (0, 4, 8)
+
+
+def experts(tokens, ids=None, dtype=torch.float32, grad=False):
+    """x, gate_up, down, weights and ids of a layer of five experts, two for each token."""
+    shapes = (tokens, 8), (5, 12, 8), (5, 8, 6)
+    weights, found = ops.topk_routing(draw(tokens, 5), 2)
+    ids = found if ids is None else torch.tensor(ids, dtype=torch.int32).expand(tokens, 2)
+    return *(draw(*shape, dtype=dtype, grad=grad) for shape in shapes), weights, ids
+
+
+def plain_experts(x, gate_up, down, weights, ids):
+    """The same, a token after the other."""
+    inner = gated(torch.einsum("tk,tsnk->tsn", x, gate_up[ids.long()]))
+    out = torch.einsum("tsk,tsnk->tsn", inner, down[ids.long()])
+    return (out * weights.to(out.dtype)[..., None]).sum(1)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 30])
+@pytest.mark.parametrize("ids", [None, [3, 1], [2, 2]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_experts_are_applied_to_their_tokens(tokens, ids, dtype):
+    given = experts(tokens, ids, dtype, grad=True)
+    out, expected = ops.moe(*given), plain_experts(*given)
+    assert out.dtype is dtype
+    torch.testing.assert_close(out, expected)
+    pull, needed = torch.randn_like(out), given[:3]
+    for one, other in zip(
+        torch.autograd.grad(out, needed, pull),
+        torch.autograd.grad(expected, needed, pull),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        torch.testing.assert_close(ops.moe(*given), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("grad", [False, True])
+def test_layers_of_experts_and_packed_sequences_are_traced(grad):
+    torch.compiler.reset()
+
+    def layer(x, gate_up, down, weights, ids, cu_seqlens):
+        q = x.view(-1, 2, 4)
+        y = ops.varlen_attention(q, q, q, cu_seqlens, causal=True).flatten(1)
+        return ops.moe(y, gate_up, down, weights, ids)
+
+    given = *experts(9, grad=grad), torch.tensor([0, 4, 9], dtype=torch.int32)
+    traced = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    out, expected = traced(*given), layer(*given)
+    torch.testing.assert_close(out, expected)
+    if grad:
+        torch.testing.assert_close(
+            torch.autograd.grad(out.sum(), given[:3]),
+            torch.autograd.grad(expected.sum(), given[:3]),
+        )
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: ops.linear(draw(2, 3), draw(4, 3), activation="gleu"), "activation is 'gleu'"),
         (lambda: ops.activation(draw(2, 3), "mish"), "function is 'mish'"),
+        (lambda: ops.varlen_attention(*(draw(2, 1, 8),) * 3, IDS, window=3), "window is 3, with"),
         (lambda: ops.quantize(draw(2, 3), torch.int16), "torch.int16"),
         (lambda: ops.cross_entropy(draw(2, 3), torch.tensor([0, 1]), reduction="avg"), "'avg'"),
     ],
@@ -318,6 +408,9 @@ def sample(name):
     target, scale = torch.tensor([0, 1, 2, 3]), torch.rand(4)
     q = draw(1, 2, 4, 8)
     angles = draw(4, 4)
+    packed = draw(4, 4, 8), draw(4, 2, 8), draw(4, 2, 8)
+    x, gate_up, down, weights, ids = experts(4)
+    by_expert = ids, *slots_by_expert(ids, 5)
     samples = {
         "softmax": (rows,),
         "log_softmax": (rows,),
@@ -343,6 +436,9 @@ def sample(name):
         "embedding": (IDS, draw(5, 7)),
         "topk_routing": (rows, 2, True),
         "paged_attention": paged(),
+        "varlen_attention": (*packed[:3], torch.tensor([0, 2, 4], dtype=torch.int32), True, 2),
+        "moe_gate_up": (x, gate_up, *by_expert),
+        "moe_down": (draw(8, 6), down, *by_expert, weights),
     }
     return samples[name]
 

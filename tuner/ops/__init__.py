@@ -12,10 +12,11 @@ gradients and errors are those of torch within the tolerance of the dtype.
 
 from __future__ import annotations
 
-from tuner.ops.attention import attention, paged_attention, rotary
+from tuner.ops.attention import attention, paged_attention, rotary, varlen_attention
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
+from tuner.ops.experts import moe
 from tuner.ops.products import conv2d, fp8_linear, linear, matmul
 from tuner.ops.quantizing import quantize
 from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
@@ -38,6 +39,7 @@ __all__ = [
     "linear",
     "log_softmax",
     "matmul",
+    "moe",
     "nearest_center",
     "paged_attention",
     "quantize",
@@ -47,5 +49,6 @@ __all__ = [
     "softmax",
     "swiglu",
     "topk_routing",
+    "varlen_attention",
     "warm",
 ]

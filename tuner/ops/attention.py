@@ -1,4 +1,4 @@
-"""Attention of heads, also over a paged cache, and the rotary embedding of their positions."""
+"""Attention of heads, of packed sequences, over a paged cache; and the rotary embedding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import torch
 from torch.nn import functional
 
 from search_spaces import registry
+from search_spaces.errors import TunerError
+from search_spaces.kernels.masked_attention import Mask
+from search_spaces.kernels.torch_attention import flash_window
 from search_spaces.records import Value, Workload
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
-from tuner.ops.problem import HALVES, Problem, dtype_name
+from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
 
 
 # -- attention -------------------------------------------------------------------------------------
@@ -77,6 +80,102 @@ def attention(
             q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped
         )
     return _attention(q, k, v, causal)
+
+
+# -- attention of packed sequences -----------------------------------------------------------------
+def _varlen_problem(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    causal: bool,
+    window: int,
+) -> Problem | None:
+    tensors = {"q": q, "k": k, "v": v, "cu_seqlens": cu_seqlens}
+    dtypes = [each.dtype for each in tensors.values()]
+    if q.dtype not in HALVES or dtypes != [q.dtype] * 3 + [torch.int32]:
+        return None
+    if [each.ndim for each in tensors.values()] != [3, 3, 3, 1]:
+        return None
+    if k.shape != v.shape or k.shape[::2] != q.shape[::2]:
+        return None
+    if not all(each.is_contiguous() for each in tensors.values()):
+        return None
+    tokens, heads, dim = q.shape
+    dims: dict[str, Value] = {"tokens": tokens, "sequences": len(cu_seqlens) - 1, "q_heads": heads}
+    dims |= {"kv_heads": k.shape[1], "head_dim": dim, "causal": causal, "window": window}
+    # The longest sequence of the baseline is that of the workload's own lengths.
+    return Problem(
+        "varlen_attention",
+        {**dims, "dtype": dtype_name(q)},
+        tensors,
+        {"out": q.shape},
+        replaced=("flash",),
+    )
+
+
+def _varlen_of_torch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    causal: bool,
+    window: int,
+) -> torch.Tensor:
+    """By flash attention, else under a mask of all tokens against all."""
+    mask, (tokens, heads, dim) = Mask(causal, window), q.shape
+    if q.dtype in HALVES and runs_on(q, 8) and tokens and dim % 8 == 0 and dim <= 256:
+        # The longest sequence is known on the device alone; no bound but that of all tokens is
+        # safe. One query is another case to torch, of as many sequences as tokens.
+        most, bounds, settings = max(tokens, 2), cu_seqlens.int(), flash_window(mask)
+        found: torch.Tensor = torch.ops.aten._flash_attention_forward(
+            *(each.contiguous() for each in (q, k, v)),
+            *(bounds, bounds, most, most, 0.0, settings.pop("is_causal"), False),
+            **settings,
+        )[0]
+        return found
+    at = torch.arange(tokens, dtype=cu_seqlens.dtype, device=q.device)
+    sequence = torch.searchsorted(cu_seqlens, at, right=True)
+    seen = (sequence[:, None] == sequence) & mask.seen(at[:, None], at)
+    # With groups of heads, torch would store all scores.
+    k, v = (each.repeat_interleave(heads // each.shape[1], 1) for each in (k, v))
+    q, k, v = (each.transpose(0, 1)[None] for each in (q, k, v))
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0].transpose(0, 1)
+
+
+_varlen_attention = Operator[torch.Tensor](
+    "varlen_attention",
+    "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens, bool causal, int window) -> Tensor",
+    _varlen_of_torch,
+    _varlen_problem,
+    autocast="lower",
+    least_gain=lowering.UNFUSED,
+)
+
+
+def varlen_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: int = 0,
+) -> torch.Tensor:
+    """Attention of packed sequences, each to itself.
+
+    q[tokens, heads, dim], k and v[tokens, kv_heads, dim]: kv_heads divides heads. Sequence i has
+    the tokens cu_seqlens[i] to cu_seqlens[i + 1] (int32; from 0 to the number of tokens, which is
+    not checked); it may be empty. causal: a query sees the keys up to its own, with a window the
+    last `window` of them. With gradients, torch runs: flash attention for float16 and bfloat16 on a
+    GPU, else attention under a mask[tokens, tokens].
+    """
+    if window < 0 or (window and not causal):
+        raise TunerError(
+            f"window is {window}, with causal={causal}",
+            "give causal=True with a window of at least one key, or window=0 for all keys",
+        )
+    return _varlen_attention(q, k, v, cu_seqlens, causal, window)
 
 
 # -- paged attention -------------------------------------------------------------------------------

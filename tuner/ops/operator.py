@@ -207,7 +207,7 @@ class Operator(Generic[Result]):
         return Decision(choice, problem.workload.key, run)
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
-        if choice.implementation == EAGER or choice.kernel is None:
+        if choice.implementation in (EAGER, *problem.replaced) or choice.kernel is None:
             return None
         kernel, config = choice.kernel, choice.config
         if choice.implementation != TUNED:

@@ -1,9 +1,9 @@
 """The launches of a problem, planned once and repeated on other tensors.
 
-Notation: a slot is the place of a tensor among all tensors of a plan, the inputs, then the outputs,
-then the scratch buffers. An argument of a launch that is a tensor is a slot and an offset in bytes;
-all others are constant, since a plan serves only calls whose shapes, strides, dtypes, alignments
-and scalars are equal (`operator.py` has the key).
+Notation: a slot is the place of a tensor among all tensors of a plan, the inputs, then those that
+the problem prepares of them, then the outputs, then the scratch buffers. An argument of a launch
+that is a tensor is a slot and an offset in bytes; all others are constant, since a plan serves only
+calls whose shapes, strides, dtypes, alignments and scalars are equal (`operator.py` has the key).
 
 `kernel.launches` is asked once. Its Triton functions are compiled without a launch, and a call of
 the plan passes addresses to the compiled kernels: what it costs is the allocation of the outputs
@@ -55,9 +55,11 @@ class Plan:
             _describe_buffer(problem.outputs.get(name, spec.shape), torch_dtype(spec.dtype), given)
             for name, spec in made.items()
         ]
-        names = [*problem.tensors, *made]
-        self._results = [names.index(name, len(given)) for name in problem.outputs]
-        tensors = {**_distinct(problem.tensors), **empty_tensors(made, str(device))}
+        self._given, self._config, self._prepare = [*problem.tensors], config, problem.prepare
+        inputs = problem.inputs(config)
+        names = [*inputs, *made]
+        self._results = [names.index(name, len(inputs)) for name in problem.outputs]
+        tensors = {**_distinct(inputs), **empty_tensors(made, str(device))}
         known = [tensors[name] for name in names]
         self._launches = [
             (Template(launch, known).fill, _compile(launch, device))
@@ -70,6 +72,9 @@ class Plan:
             with torch.cuda.device(self._device):
                 return self(inputs)
         tensors = [*inputs]
+        if self._prepare:
+            named = dict(zip(self._given, inputs, strict=True))
+            tensors += self._prepare(self._config, named).values()
         for like, shape, dtype in self._buffers:
             if like is None:
                 tensors.append(torch.empty(shape, dtype=dtype, device=self._device))
@@ -190,7 +195,7 @@ def launch_all(
 ) -> dict[str, torch.Tensor]:
     """All tensors of a problem after launches as the kernel makes them, for the interpreter."""
     made = {**kernel.outputs(problem.workload), **kernel.scratch(problem.workload, config)}
-    tensors = {**problem.tensors, **empty_tensors(made, str(device))}
+    tensors = {**problem.inputs(config), **empty_tensors(made, str(device))}
     for launch in kernel.launches(problem.workload, config, tensors):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
     return tensors

@@ -5,12 +5,12 @@ Below it, what operators ask of their arguments before they make one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 
-from search_spaces.records import Value, Workload
+from search_spaces.records import Config, Value, Workload
 
 #: The dtypes that kernels take, and those of attention and of losses of linear layers.
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -32,11 +32,24 @@ class Problem:
     outputs: Mapping[str, tuple[int, ...]]
     #: Dims that change no choice, such as eps: tables are asked without them.
     unkeyed: tuple[str, ...] = ("eps",)
+    #: Makes further inputs of the kernel for a config from the tensors above, in each call, without
+    #: waiting for the device.
+    prepare: Callable[[Config, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]] | None = (
+        None
+    )
+    #: Baselines that the operator's function of torch stands for, where theirs would be wrong for
+    #: other values of these shapes.
+    replaced: tuple[str, ...] = ()
 
     @property
     def workload(self) -> Workload:
         """The workload of the kernel."""
         return Workload.from_mapping(self.dims)
+
+    def inputs(self, config: Config) -> dict[str, torch.Tensor]:
+        """All inputs of the kernel for a config."""
+        more = self.prepare(config, self.tensors) if self.prepare else {}
+        return {**self.tensors, **more}
 
     @property
     def key(self) -> dict[str, Value]:
@@ -47,6 +60,13 @@ class Problem:
 def dtype_name(tensor: torch.Tensor) -> str:
     """The dtype as workloads have it: `bfloat16`."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def runs_on(tensor: torch.Tensor, first: int, last: int = 99) -> bool:
+    """Whether a tensor is on an NVIDIA GPU whose major compute capability is first .. last."""
+    if not tensor.is_cuda or not torch.version.cuda or not torch.cuda.is_available():
+        return False
+    return first <= torch.cuda.get_device_capability(tensor.device)[0] <= last
 
 
 def as_rows(*tensors: torch.Tensor) -> tuple[int, int] | None:

@@ -127,7 +127,7 @@ class MoeMatmul(Kernel):
             return empty_tensors(specs, device)
         experts, depth = workload.size("experts"), slot_product(workload).depth
         ids = routed(workload, source, device)
-        ordered, counts = slots_by_expert(ids, experts)
+        ordered, ends = slots_by_expert(ids, experts)
         if quantization(workload):
             operands = random_operands(workload, source, device)
         else:
@@ -139,14 +139,15 @@ class MoeMatmul(Kernel):
         inputs = {
             **operands,
             "ids": ids,
-            "sorted_slots": ordered.int(),
-            "ends": counts.cumsum(0).int(),
+            "sorted_slots": ordered,
+            "ends": ends,
         }
         if _is_weighted(workload):
             drawn = random_tensor(specs["weights"], source, device)
             inputs["weights"] = drawn.softmax(dim=1).contiguous()
         for block in BLOCKS:
-            order, of_block = block_order(ids, experts, block, most_blocks(workload, block))
+            blocks = most_blocks(len(ordered), experts, block)
+            order, of_block = block_order(ordered, ends, block, blocks)
             inputs |= {f"order_{block}": order, f"experts_{block}": of_block}
         return inputs
 
@@ -262,7 +263,7 @@ def _specs(workload: Workload) -> dict[str, TensorSpec]:
     if _is_weighted(workload):
         specs["weights"] = workload.spec(tokens, top_k, dtype="float32")
     for block in BLOCKS:
-        blocks = most_blocks(workload, block)
+        blocks = most_blocks(slots, experts, block)
         specs[f"order_{block}"] = workload.spec(blocks * block, dtype="int32")
         specs[f"experts_{block}"] = workload.spec(blocks, dtype="int32")
     return specs

@@ -29,10 +29,9 @@ def active_experts(workload: Workload) -> int:
     return max(top_k, min(expected, workload.size("experts"), slot_count(workload)))
 
 
-def most_blocks(workload: Workload, block: int) -> int:
+def most_blocks(slots: int, experts: int, block: int) -> int:
     """Blocks of slots if as many experts as possible have a part of one."""
-    slots = slot_count(workload)
-    reached = min(workload.size("experts"), slots)
+    reached = min(experts, slots)
     return reached + (slots - reached) // block
 
 
@@ -60,33 +59,47 @@ def routed(workload: Workload, source: torch.Generator | None, device: str) -> t
 
 
 def slots_by_expert(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """All slots, ordered by expert, and how many slots each expert has, both int64."""
+    """All slots, ordered by expert, and where those of each expert end, both int32.
+
+    Like the functions below, it does not wait for the device.
+    """
     import torch
 
-    flat = ids.reshape(-1).long()
-    return torch.argsort(flat, stable=True), torch.bincount(flat, minlength=experts)
+    ordered, slots = ids.reshape(-1).sort(stable=True)
+    numbers = torch.arange(experts, dtype=ids.dtype, device=ids.device)
+    return slots.int(), torch.searchsorted(ordered, numbers, right=True, out_int32=True)
+
+
+def block_places(
+    ends: torch.Tensor, slots: int, block: int, blocks: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The place of each slot, in order of experts, in whole blocks of one expert, int64; and the
+    expert of each block, int32 [blocks], -1 of those without a slot."""
+    import torch
+
+    begins = torch.nn.functional.pad(ends[:-1], (1, 0))
+    per_expert = (ends - begins + block - 1) // block
+    block_ends = per_expert.cumsum(0)
+    at = torch.arange(slots, dtype=ends.dtype, device=ends.device)
+    expert = torch.searchsorted(ends, at, right=True)
+    place = (block_ends - per_expert)[expert] * block + (at - begins[expert])
+    numbers = torch.arange(blocks, dtype=block_ends.dtype, device=ends.device)
+    of_block = torch.searchsorted(block_ends, numbers, right=True, out_int32=True)
+    return place, of_block.masked_fill(of_block == ends.shape[0], -1)
 
 
 def block_order(
-    ids: torch.Tensor, experts: int, block: int, blocks: int
+    ordered: torch.Tensor, ends: torch.Tensor, block: int, blocks: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Slots in whole blocks of one expert, int32 [blocks * block], and the expert of each block,
-    int32 [blocks]. Places without a slot have the number of slots, blocks without one -1."""
-    import torch
+    """Slots in whole blocks of one expert, int32 [blocks * block], and the expert of each block.
+    Places without a slot have the number of slots.
 
-    ordered, counts = slots_by_expert(ids, experts)
-    per_expert = (counts + block - 1) // block
-    expert = ids.reshape(-1).long()[ordered]
-    # The rank of a slot among those of its expert, behind the whole blocks of earlier experts.
-    rank = torch.arange(len(ordered), device=ids.device) - (counts.cumsum(0) - counts)[expert]
-    place = (per_expert.cumsum(0) - per_expert)[expert] * block + rank
-    order = torch.full((blocks * block,), len(ordered), dtype=torch.int32, device=ids.device)
-    order[place] = ordered.int()
-    of_block = torch.full((blocks,), -1, dtype=torch.int32, device=ids.device)
-    numbers = torch.arange(experts, dtype=torch.int32, device=ids.device)
-    used = torch.repeat_interleave(numbers, per_expert)
-    of_block[: len(used)] = used
-    return order, of_block
+    ordered, ends: as `slots_by_expert` gives them.
+    """
+    slots = ordered.shape[0]
+    place, of_block = block_places(ends, slots, block, blocks)
+    order = ordered.new_full((blocks * block,), slots)
+    return order.index_copy_(0, place, ordered), of_block
 
 
 def _shares(experts: int) -> list[float]:

@@ -187,8 +187,12 @@ def _columns(config: Config, workload: Workload) -> int:
 
 
 def _programs(config: Config, workload: Workload) -> int:
-    blocks = most_blocks(workload, integer(config, "BLOCK_SIZE_M"))
-    return blocks * _columns(config, workload)
+    return _blocks(config, workload) * _columns(config, workload)
+
+
+def _blocks(config: Config, workload: Workload) -> int:
+    slots, experts = slot_count(workload), workload.size("experts")
+    return most_blocks(slots, experts, integer(config, "BLOCK_SIZE_M"))
 
 
 def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
@@ -211,7 +215,7 @@ def _has_slots(config: Config, workload: Workload, device: Device) -> bool:
 
 def _groups_blocks(config: Config, workload: Workload, device: Device) -> bool:
     group = integer(config, "GROUP_SIZE_M")
-    blocks = most_blocks(workload, integer(config, "BLOCK_SIZE_M"))
+    blocks = _blocks(config, workload)
     queued = _programs(config, workload) > programs_at_once(device)
     # Beyond all blocks, a larger group is the same order.
     return group == 1 or (queued and _columns(config, workload) > 1 and group < 2 * blocks)
