@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_calls import call_of
 
 from search_spaces import registry
+from search_spaces.records import Workload
 from search_spaces.tensors import empty_tensors
 from tuner.ops.operator import OPERATORS
 from tuner.ops.planning import PlanError, Template, _distinct
+from tuner.settings import load as load_settings
 from workers.device import offline
 
+ROOT = Path(__file__).parents[2]
 H200 = offline("cuda:90")
 KERNELS = (
     *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
@@ -45,7 +51,11 @@ def check_equal(filled, expected):
 @given(data=st.data())
 def test_filled_arguments_are_those_of_a_launch_of_its_own(name, data):
     kernel = registry.load(name)
-    workload = kernel.small_workload(data.draw(st.sampled_from(kernel.workloads())))
+    # A head dim in two parts has no config for packed sequences of so few keys.
+    some = [
+        each for each in kernel.workloads() if name != "varlen_attention" or each["head_dim"] != 96
+    ]
+    workload = kernel.small_workload(data.draw(st.sampled_from(some)))
     space = kernel.space(workload).bind(workload, H200)
     default = kernel.default_config(workload, H200)
     configs = [default, *(each for _, each in zip(range(40), space.enumerate(), strict=False))]
@@ -92,3 +102,16 @@ def test_every_kernel_of_an_operator_has_a_template():
     """The list above is that of all kernels that operators name."""
     # attention has two kernels, and moe_matmul is both products of a layer.
     assert len(KERNELS) == len(OPERATORS)
+
+
+def test_every_kernel_of_an_operator_has_a_campaign():
+    loaded, _ = load_settings(ROOT / "benchmarks" / "ops.yaml")
+    tasks = [task for campaign in loaded.campaigns.values() for task in campaign.tasks]
+    assert {task.kernel for task in tasks} == {*KERNELS}
+    for task in tasks:
+        kernel = registry.load(task.kernel)
+        for dims in () if task.workloads == "all" else task.workloads:
+            workload = Workload.from_mapping(dims)
+            kernel.check_workload(workload)
+            inputs = kernel.make_inputs(workload, 0, "meta")
+            assert call_of(task.kernel, workload, inputs) is not None
