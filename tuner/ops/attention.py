@@ -149,7 +149,7 @@ _varlen_attention = Operator[torch.Tensor](
     _varlen_of_torch,
     _varlen_problem,
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 

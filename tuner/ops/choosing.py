@@ -65,7 +65,8 @@ def choose(problem: Problem) -> Choice:
     reason = "fastest in its entry" if hit.how == "exact" else "fastest in the nearest entry"
     config = hit.config if name == TUNED else None
     ratios = {TUNED: 1.0, **hit.entry.baselines}
-    over_compile = ratios[_COMPILED] / ratios.get(name, 1.0) if _COMPILED in ratios else None
+    known = {_COMPILED, name} <= ratios.keys()
+    over_compile = ratios[_COMPILED] / ratios[name] if known else None
     return Choice(name, reason, kernel, config, hit.entry.key, gain, over_compile)
 
 

@@ -21,7 +21,7 @@ from search_spaces.kernels.moe_matmul.routing import (
     slots_by_expert,
 )
 from search_spaces.records import Config, Value
-from tuner.ops import lowering
+from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
 
@@ -116,7 +116,7 @@ _gate_up = Operator[torch.Tensor](
     _gate_up_of_torch,
     partial(_problem, "gate_up_silu"),
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 _down = Operator[torch.Tensor](
     "moe_down",
@@ -124,7 +124,7 @@ _down = Operator[torch.Tensor](
     _down_of_torch,
     partial(_problem, "down"),
     autocast="lower",
-    least_gain=lowering.UNFUSED,
+    least_gain=decompositions.UNFUSED,
 )
 
 
