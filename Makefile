@@ -9,20 +9,16 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
-# Those that start clusters, kill processes or time a device come last, apart from what computes all
-# the time: they mostly wait. Files keep their order: xdist would put those with few tests last, which
-# are often those with long ones.
-LAST := slow or ray or postgres or gpu
+# Those that start clusters, kill processes or time a device go one after the other. The others keep
+# their order: xdist would put files with few tests last, which are often those with long ones.
+ALONE := slow or ray or postgres or gpu
 # Some tests wait most of the time: half as many again as processors, and at most four.
 SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
-XDIST := --dist loadfile --no-loadscope-reorder --durations 20
-# One at a time where they might time one GPU.
-BESIDE_GPU := $(if $(shell command -v nvidia-smi),0,$(SIDE_BY_SIDE))
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
-	$(BIN)/python -m pytest -m "not ($(LAST))" --numprocesses $(SIDE_BY_SIDE) $(XDIST); \
-	first=$$?; \
-	$(BIN)/python -m pytest -m "$(LAST)" --numprocesses $(BESIDE_GPU) $(XDIST) && exit $$first
+	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
+	  --no-loadscope-reorder --durations 20; \
+	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 
 # The pairs of Triton and torch, as files of constraints. CI, which has little time, takes the newest.
 PAIRS := constraints-oldest.txt constraints-newest.txt
