@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._guards import TracingContext
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 from tuner.runtime._lookup import PACKAGED
 from tuner.runtime._table_files import search_path
@@ -31,7 +31,6 @@ from tuner.runtime._table_files import search_path
 FUSED, UNFUSED, ALWAYS = 1.25, 1.02, 0.0
 
 _decompositions: dict[Any, Callable[..., Any]] = {}
-_handed_over: set[Any] = set()
 
 
 def register(operator: Any, decompose: Callable[..., Any]) -> None:
@@ -46,7 +45,7 @@ def hand_over() -> None:
     """Give all decompositions to Inductor, while a graph is traced for it."""
     if TracingContext.try_get() is None or "torch._inductor" not in sys.modules:
         return
-    with _disable_current_modes():
+    with outside_of_tracing():
         from torch._inductor import config, decomposition
 
         # Compiled graphs are cached on disk by their operators and by this configuration: with
@@ -54,9 +53,7 @@ def hand_over() -> None:
         marked = getattr(config, "unsafe_marked_cacheable_functions", None)
         if marked is not None:
             marked[__name__] = _identify_tables()
-        for operator in _decompositions.keys() - _handed_over:
-            decomposition.decompositions[operator] = _decompositions[operator]
-            _handed_over.add(operator)
+        decomposition.decompositions.update(_decompositions)
 
 
 def _identify_tables() -> str:
@@ -68,13 +65,6 @@ def _identify_tables() -> str:
                 state = file.stat()
                 found.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
     return found.hexdigest()
-
-
-@contextmanager
-def outside_of_tracing() -> Iterator[None]:
-    """Nothing that is done inside becomes part of a graph."""
-    with _disable_current_modes():
-        yield
 
 
 def without_data(arguments: Sequence[Any]) -> list[Any] | None:
@@ -100,7 +90,6 @@ def without_data(arguments: Sequence[Any]) -> list[Any] | None:
 
 def _hint(value: Any) -> Any:
     """A size or scalar, of a symbolic one its value in the call that is traced; else None."""
-    node = getattr(value, "node", None)
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value
-    return node.hint if node is not None and node.has_hint() else None
+    return value.node.hint if value.node.has_hint() else None

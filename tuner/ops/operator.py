@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 from search_spaces.baselines import find_baseline
 from tuner.ops import compiling, decompositions
@@ -149,7 +150,7 @@ class Operator(Generic[Result]):
     def _decompose(self, *arguments: Any) -> Any:
         """torch's function where a compiler makes faster code of it, else NotImplemented."""
         device = _device_of(arguments)
-        with decompositions.outside_of_tracing():
+        with outside_of_tracing():
             stays = _takes_kernels(device) and self._stays(arguments, device)
         return NotImplemented if stays else self._run_torch(arguments)
 
