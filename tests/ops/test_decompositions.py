@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from operator_calls import block, operators_in, plain_block
+from torch._inductor import decomposition
 from torch.nn import functional
 
 from tuner import ops
@@ -26,6 +27,17 @@ def test_a_compiler_gets_functions_of_torch_where_no_kernel_runs(compiled, grad)
         found, wanted = (torch.autograd.grad(each.sum(), given[:3]) for each in (out, expected))
         torch.testing.assert_close(found, wanted)
     assert len(graphs) == 1 + grad
+    assert not any(map(operators_in, graphs))
+
+
+def test_graphs_without_operators_may_come_first(compiled):
+    decomposition.fast_random_decomps.cache_clear()
+    for each in [each for each in decomposition.decompositions if str(each).startswith("tuner.")]:
+        del decomposition.decompositions[each]
+    compile_graph, graphs = compiled
+    x = draw(5, 8)
+    for function in (torch.sin, ops.softmax):
+        compile_graph(function)(x)
     assert not any(map(operators_in, graphs))
 
 

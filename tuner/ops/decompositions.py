@@ -53,7 +53,9 @@ def hand_over() -> None:
         marked = getattr(config, "unsafe_marked_cacheable_functions", None)
         if marked is not None:
             marked[__name__] = _identify_tables()
-        decomposition.decompositions.update(_decompositions)
+        # Inductor keeps a copy of its table from its first graph on.
+        for table in (decomposition.decompositions, decomposition.select_decomp_table()):
+            table.update(_decompositions)
 
 
 def _identify_tables() -> str:
