@@ -18,10 +18,10 @@ CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
 
 @pytest.fixture
 def softmax_tables(tmp_path, monkeypatch):
-    """Writes a table of softmax whose one entry has some of its fields."""
+    """Writes a table of softmax whose one entry has this many rows and some of its fields."""
 
-    def write(**fields):
-        key = {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
+    def write(rows=1024, **fields):
+        key = {"rows": rows, "cols": 512, "dtype": "bfloat16"}
         sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
         table = runtime.Table(
             "softmax", "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",

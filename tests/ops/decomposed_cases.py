@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from operator_calls import operators_in
@@ -18,7 +20,7 @@ def draw(*sizes, dtype=torch.bfloat16):
 
 @pytest.fixture
 def one_entry(softmax_tables):
-    yield softmax_tables
+    yield partial(softmax_tables, rows=32)
     OPERATORS["softmax"].forget()
 
 
@@ -37,12 +39,12 @@ def test_a_kernel_stays_where_it_gains_more_than_fusing_may(
 ):
     one_entry(baselines=baselines, implementation=implementation)
     compile_graph, graphs = compiled
-    x = draw(1000, 512)
+    x = draw(24, 512)
     torch._dynamo.mark_dynamic(x, 0)
     call = compile_graph(lambda x: ops.softmax(x) + 1)
     torch.testing.assert_close(call(x), x.softmax(-1) + 1)
     assert operators_in(graphs[0]) == (["tuner.softmax.default"] if stays else [])
-    call(draw(1100, 512))
+    call(draw(30, 512))
     assert len(graphs) == 1, "a decision must not fix a size"
 
 
@@ -63,7 +65,7 @@ def test_other_tables_make_other_entries_of_the_cache_of_graphs(one_entry, compi
         if gain is not None:
             one_entry(baselines={"compile": gain}, implementation="tuned")
         torch.compiler.reset()
-        compile_graph(ops.softmax)(draw(1000, 512))
+        compile_graph(ops.softmax)(draw(24, 512))
         found.append(f"{config.save_config_portable()}")
     assert [len(operators_in(graph)) for graph in graphs] == [0, 0, 1]
     assert found[0] == found[1] != found[2]

@@ -101,6 +101,24 @@ def test_a_layer_of_experts_orders_its_slots_in_each_call(tables):
     assert runs == {"moe_gate_up": 3, "moe_down": 3}
 
 
+def test_a_layer_of_experts_runs_kernels_under_autocast(tables):
+    kernel = registry.load("moe_matmul")
+    write_defaults(tables, kernel, workloads_of(kernel))
+    x, gate_up, down = torch.randn(20, 32), torch.randn(4, 48, 32) / 6, torch.randn(4, 32, 24) / 5
+    ids, weights = torch.tensor([[0, 2]] * 20, dtype=torch.int32), torch.rand(20, 2)
+    exact = ops.moe(x, gate_up, down, weights, ids)
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.float16)
+    try:
+        out = ops.moe(x, gate_up, down, weights, ids)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert out.dtype is torch.float16
+    assert (out.float() - exact).norm() <= 2e-3 * exact.norm()
+    runs = {use.operator: use.calls for use in ops.report() if use.implementation == "tuned"}
+    assert runs == {"moe_gate_up": 1, "moe_down": 1}
+
+
 def test_lengths_of_sequences_are_free(tables):
     kernel = registry.load("varlen_attention")
     write_defaults(tables, kernel, workloads_of(kernel))

@@ -166,7 +166,7 @@ class Operator(Generic[Result]):
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == _LOWER else torch.float32
         with torch.autocast("cuda", enabled=False):
-            return self(*(_cast(each, dtype) for each in arguments))
+            return self(*(cast(each, dtype) for each in arguments))
 
     def decisions(self) -> list[Decision]:
         """What runs for each kind of call so far."""
@@ -285,7 +285,7 @@ def _needs_gradient(arguments: Sequence[Any]) -> bool:
     )
 
 
-def _cast(argument: Any, dtype: torch.dtype) -> Any:
+def cast(argument: Any, dtype: torch.dtype) -> Any:
     """An argument as autocast hands it on: 64-bit and integer tensors stay."""
     if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
         return argument
