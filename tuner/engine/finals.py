@@ -129,7 +129,7 @@ class Finals:
     # -- answers -------------------------------------------------------------------------------
     def build_failed(self, trial: Trial, failure: Failure) -> None:
         """A finalist could not be built again. The finals continue without it."""
-        self.problem = f"{config_key(trial.config)} could not be built again: {failure.message}"
+        self.problem = f"{trial.key} could not be built again: {failure.message}"
         self._drop(trial)
 
     def job_failed(self, failure: Failure) -> None:
@@ -159,7 +159,7 @@ class Finals:
                 times[name] = outcome.samples_us
             else:
                 why = outcome.message if isinstance(outcome, Failure) else "was not timed"
-                self.problem = f"{config_key(trials[name].config)} failed in the race: {why}"
+                self.problem = f"{trials[name].key} failed in the race: {why}"
                 self._drop(trials[name])
         if not times:
             return
@@ -200,7 +200,7 @@ class Finals:
         outcomes = dict(zip(numbers, measurement.outcomes, strict=True))
         winner = outcomes[numbers[0]]
         if isinstance(winner, Failure):
-            config = config_key(candidates[0].config)
+            config = candidates[0].key
             self.problem = f"{config} failed to confirm: {winner.message}"
             self._drop(candidates[0])
             return None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results_db.stored_records import Stage
-from search_spaces.records import Status, config_key
+from search_spaces.records import Status
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.jobs import (
     AnyBuild,
@@ -43,14 +43,16 @@ def _of_task(task: Task) -> Iterator[str]:
 
 def _of_trials(task: Task) -> Iterator[str]:
     trials = task.search.trials
-    counted = Counter(trial.state for trial in trials.values())
+    counted = Counter([trial.state for trial in trials.values()])
     for state in TrialState:
         if counted[state] != trials.count(state):
             yield f"{trials.count(state)} trials counted as {state}, {counted[state]} are"
-    numbers = Counter(trial.number for trial in trials.values())
-    yield from (f"{n} trials have number {number}" for number, n in numbers.items() if n > 1)
+    numbers = [trial.number for trial in trials.values()]
+    if len({*numbers}) != len(numbers):
+        repeated = ((number, n) for number, n in Counter(numbers).items() if n > 1)
+        yield from (f"{n} trials have number {number}" for number, n in repeated)
     for key, trial in trials.items():
-        if key != config_key(trial.config):
+        if key != trial.key:
             yield f"trial {trial.number} is kept under another config's key"
         if (trial.record is not None) != (trial.state is TrialState.DONE):
             without = "without" if trial.record is None else "with"
@@ -78,7 +80,7 @@ def _of_ranking(task: Task) -> Iterator[str]:
         yield f"the ranking is out of order: {scores}"
     for trial in ranked:
         correct = trial.record is not None and trial.record.status is Status.CORRECT
-        if search.trials.of(trial.config) is not trial or not correct:
+        if search.trials.get(trial.key) is not trial or not correct:
             yield f"trial {trial.number} is ranked without a correct result"
     incumbent = search.incumbent
     if (incumbent is None) != (not ranked):
@@ -102,7 +104,7 @@ def _of_stage(task: Task) -> Iterator[str]:
     if task.stage is Stage.CONFIRM and finals.mode is Mode.RACE:
         yield "it is in stage confirm and the race is next"
     for trial in finals.finalists:
-        if search.trials.of(trial.config) is not trial:
+        if search.trials.get(trial.key) is not trial:
             yield f"finalist {trial.number} is no trial of the task"
 
 

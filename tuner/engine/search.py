@@ -54,7 +54,7 @@ class Search:
 
     def known_result(self, trial: Trial) -> TrialRecord | None:
         """The result of an earlier run for this config, as a record of this trial."""
-        known = self._known.get(config_key(trial.config))
+        known = self._known.get(trial.key)
         return None if known is None else trial_records.of_known(self.spec, trial, known)
 
     def kept_time(self, trial: Trial) -> TrialRecord | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_spaces.records import config_key, digest
+from search_spaces.records import digest
 from tuner.engine.engine import Engine
 from tuner.engine.finals import Finals
 from tuner.engine.jobs import Job, trials_of
@@ -73,7 +73,7 @@ def _trial(trial: Trial) -> list[Any]:
         result = [record.attempt_id, record.status, record.source, record.message, times]
     return [
         trial.number,
-        config_key(trial.config),
+        trial.key,
         trial.strategy,
         trial.state,
         trial.attempt,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from search_spaces.records import config_key
 from tuner.engine.trial import Trial
 
 
@@ -19,12 +18,12 @@ def choose(
     """
 
     def rank(trial: Trial) -> tuple[bool, bool, int, int]:
-        key = config_key(trial.config)
+        key = trial.key
         registers = trial.record.registers if trial.record else None
         return key != default, key not in shared, registers or 0, trial.number
 
     chosen = min(equals, key=rank)
-    key = config_key(chosen.config)
+    key = chosen.key
     if len(equals) == 1:
         by_estimate = f"fastest by estimate, of {indistinct} that cannot be distinguished"
         return chosen, "fastest beyond doubt" if indistinct == 1 else by_estimate

@@ -36,6 +36,8 @@ class Trial:
     #: Its place in the order in which the task's configs were asked.
     number: int
     config: Config
+    #: The identity of the config.
+    key: str
     #: What suggested the config: a strategy, or `default`, `warm`, `known`, `polish`.
     strategy: str
     state: TrialState = TrialState.ASKED

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from results_db.stored_records import Source, TrialRecord
-from search_spaces.records import Status, config_key
+from search_spaces.records import Status
 from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import Trial
 from workers.job_records import Artifact, Failure, Measurement, StaticFacts, Timing
@@ -165,7 +165,7 @@ def _ratio(incumbent: Trial | None, outcome: Timing, measurement: Measurement) -
         return {"median_us": outcome.median_us}
     return {
         "median_us": math.exp(incumbent.score + outcome.log_ratio.value),
-        "incumbent": config_key(incumbent.config),
+        "incumbent": incumbent.key,
         "log_ratio": outcome.log_ratio,
         "incumbent_samples_us": paired.samples_us[: len(outcome.samples_us)],
     }

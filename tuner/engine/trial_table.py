@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Config, Status, config_key
@@ -42,6 +42,14 @@ class TrialTable(Mapping[str, Trial]):
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def values(self) -> ValuesView[Trial]:
+        """All trials; the view of `Mapping` would look up each of them."""
+        return self._by_key.values()
+
+    def items(self) -> ItemsView[str, Trial]:
+        """All keys with their trials."""
+        return self._by_key.items()
+
     @property
     def open(self) -> int:
         """How many are not done."""
@@ -77,11 +85,13 @@ class TrialTable(Mapping[str, Trial]):
     # -- changes of a trial --------------------------------------------------------------------
     def add(self, config: Config, strategy: str, asked_at: float) -> Trial:
         """A new trial in state ASKED."""
-        return self._insert(Trial(next(self._unused), config, strategy, asked_at=asked_at))
+        key = config_key(config)
+        return self._insert(Trial(next(self._unused), config, key, strategy, asked_at=asked_at))
 
     def restore(self, record: TrialRecord) -> Trial:
         """The trial of a result that was stored before the run was interrupted."""
-        trial = Trial(record.number, record.config, record.strategy, TrialState.DONE)
+        key, done = config_key(record.config), TrialState.DONE
+        trial = Trial(record.number, record.config, key, record.strategy, done)
         self._take_record(self._insert(trial), record)
         return trial
 
@@ -127,7 +137,7 @@ class TrialTable(Mapping[str, Trial]):
     def drop(self, trial: Trial) -> None:
         """Forget a trial that has no result. Its config may be asked again."""
         del self._states[trial.state][trial.number]
-        del self._by_key[config_key(trial.config)]
+        del self._by_key[trial.key]
         trial.state = TrialState.DROPPED
         if trial.artifact and self.by_binary.get(trial.artifact.binary_hash) is trial:
             del self.by_binary[trial.artifact.binary_hash]
@@ -187,6 +197,6 @@ class TrialTable(Mapping[str, Trial]):
 
     def _insert(self, trial: Trial) -> Trial:
         self._numbers.add(trial.number)
-        self._by_key[config_key(trial.config)] = trial
+        self._by_key[trial.key] = trial
         self._states[trial.state][trial.number] = trial
         return trial
