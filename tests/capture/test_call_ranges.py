@@ -107,7 +107,7 @@ def captured(launch, *sizes):
 
 
 #: What is launched, the size that is free, the sizes that are captured, and the largest one that is
-#: asked for: the interpreter runs one program after the other, and some cases have one for each row.
+#: asked for: the interpreter runs one program after the other, and some have one for each row.
 CASES = {
     "tuned": (vector, "n", [100], 160),
     "tuned of two sizes": (vector, "n", [100, 65], 160),
