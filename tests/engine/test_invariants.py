@@ -138,6 +138,15 @@ def test_one_module_changes_trials_and_one_changes_stages(names, module):
     assert changing == {module}
 
 
+def test_a_config_that_was_changed_is_named_at_the_end():
+    engine = World(Engine([spec()], builders=2)).run().engine
+    engine.validate()
+    trial = a_trial(engine, TrialState.DONE)
+    trial.config = {**trial.config, "BLOCK": -1}
+    with pytest.raises(InvariantError, match=f"the config of trial {trial.number} was changed"):
+        engine.validate()
+
+
 def test_a_budget_that_is_exceeded_is_named():
     engine = World(Engine([spec(budget=TaskBudget(trials=8))], builders=2)).run().engine
     engine.validate()

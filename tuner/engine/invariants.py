@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results_db.stored_records import Stage
-from search_spaces.records import Status
+from search_spaces.records import Status, config_key
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.jobs import (
     AnyBuild,
@@ -30,10 +30,19 @@ def check(tasks: Sequence[Task], dispatcher: Dispatcher, *, finished: bool) -> N
     problems = [problem for task in tasks for problem in _of_task(task)]
     problems += _of_jobs(tasks, dispatcher)
     problems += _of_workers(dispatcher)
-    if finished and dispatcher.jobs:
-        problems.append(f"the run has finished with {len(dispatcher.jobs)} jobs in flight")
+    if finished:
+        problems += _of_the_end(tasks, dispatcher)
     if problems:
         raise InvariantError("; ".join(problems))
+
+
+def _of_the_end(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
+    if dispatcher.jobs:
+        yield f"the run has finished with {len(dispatcher.jobs)} jobs in flight"
+    for task in tasks:
+        for trial in task.search.trials.values():
+            if trial.key != config_key(trial.config):
+                yield f"{task.spec.label}: the config of trial {trial.number} was changed"
 
 
 def _of_task(task: Task) -> Iterator[str]:
