@@ -18,9 +18,8 @@ def choose(
     """
 
     def rank(trial: Trial) -> tuple[bool, bool, int, int]:
-        key = trial.key
         registers = trial.record.registers if trial.record else None
-        return key != default, key not in shared, registers or 0, trial.number
+        return trial.key != default, trial.key not in shared, registers or 0, trial.number
 
     chosen = min(equals, key=rank)
     key = chosen.key

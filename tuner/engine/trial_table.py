@@ -6,6 +6,7 @@ import bisect
 import itertools
 import math
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any
 
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Config, Status, config_key
@@ -85,14 +86,12 @@ class TrialTable(Mapping[str, Trial]):
     # -- changes of a trial --------------------------------------------------------------------
     def add(self, config: Config, strategy: str, asked_at: float) -> Trial:
         """A new trial in state ASKED."""
-        key = config_key(config)
-        return self._insert(Trial(next(self._unused), config, key, strategy, asked_at=asked_at))
+        return self._insert(next(self._unused), config, strategy, asked_at=asked_at)
 
     def restore(self, record: TrialRecord) -> Trial:
         """The trial of a result that was stored before the run was interrupted."""
-        key, done = config_key(record.config), TrialState.DONE
-        trial = Trial(record.number, record.config, key, record.strategy, done)
-        self._take_record(self._insert(trial), record)
+        trial = self._insert(record.number, record.config, record.strategy, state=TrialState.DONE)
+        self._take_record(trial, record)
         return trial
 
     def start_build(self, trial: Trial) -> None:
@@ -195,7 +194,8 @@ class TrialTable(Mapping[str, Trial]):
             if correct and record.verified_by:
                 self.verified.add(record.binary_hash)
 
-    def _insert(self, trial: Trial) -> Trial:
+    def _insert(self, number: int, config: Config, strategy: str, **fields: Any) -> Trial:
+        trial = Trial(number, config, config_key(config), strategy, **fields)
         self._numbers.add(trial.number)
         self._by_key[trial.key] = trial
         self._states[trial.state][trial.number] = trial
