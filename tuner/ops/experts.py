@@ -22,7 +22,7 @@ from search_spaces.kernels.moe_matmul.routing import (
 )
 from search_spaces.records import Config, Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator, cast
+from tuner.ops.operator import Operator
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
 
 
@@ -115,6 +115,7 @@ _gate_up = Operator[torch.Tensor](
     "(Tensor x, Tensor w, Tensor ids, Tensor slots, Tensor ends) -> Tensor",
     _gate_up_of_torch,
     partial(_problem, "gate_up_silu"),
+    autocast="lower",
     least_gain=decompositions.UNFUSED,
 )
 _down = Operator[torch.Tensor](
@@ -122,6 +123,8 @@ _down = Operator[torch.Tensor](
     "(Tensor x, Tensor w, Tensor ids, Tensor slots, Tensor ends, Tensor weights) -> Tensor",
     _down_of_torch,
     partial(_problem, "down"),
+    autocast="lower",
+    keeps=["weights"],
     least_gain=decompositions.UNFUSED,
 )
 
@@ -141,9 +144,6 @@ def moe(
     (int32), as `topk_routing` gives them. Ids are not checked. With gradients, torch runs. Autocast
     lowers all but the weights of experts.
     """
-    if torch.is_autocast_enabled("cuda"):
-        dtype = torch.get_autocast_dtype("cuda")
-        x, gate_up, down = (cast(each, dtype) for each in (x, gate_up, down))
     ids = ids.int()
     slots, ends = slots_by_expert(ids, gate_up.shape[0])
     inner = _gate_up(x, gate_up, ids, slots, ends)

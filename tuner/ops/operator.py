@@ -72,7 +72,8 @@ class Operator(Generic[Result]):
     function of torch. problem: of the same arguments; None for a call that no kernel takes. It
     gives the tensor arguments under the kernel's names, in their order. setup_context, backward: as
     `torch.library.register_autograd` takes them; without, torch differentiates the reference.
-    autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`.
+    autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`; not
+    to those of the names `keeps`.
     least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
     is compiled (`decompositions.py`).
     """
@@ -87,6 +88,7 @@ class Operator(Generic[Result]):
         setup_context: Callable[..., None] | None = None,
         backward: Callable[..., Any] | None = None,
         autocast: str = "",
+        keeps: Sequence[str] = (),
         least_gain: float = decompositions.FUSED,
     ) -> None:
         self.name, self.reference = name, reference
@@ -100,6 +102,7 @@ class Operator(Generic[Result]):
         if backward is not None:
             torch.library.register_autograd(place, backward, setup_context=setup_context)
         self._op = getattr(getattr(torch.ops, _NAMESPACE), name).default
+        self._kept = [each.name in keeps for each in self._op._schema.arguments]
         decompositions.register(self._op, self._decompose)
         OPERATORS[name] = self
 
@@ -166,7 +169,8 @@ class Operator(Generic[Result]):
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == _LOWER else torch.float32
         with torch.autocast("cuda", enabled=False):
-            return self(*(cast(each, dtype) for each in arguments))
+            cast = zip(arguments, self._kept, strict=False)
+            return self(*(each if kept else _cast(each, dtype) for each, kept in cast))
 
     def decisions(self) -> list[Decision]:
         """What runs for each kind of call so far."""
@@ -285,7 +289,7 @@ def _needs_gradient(arguments: Sequence[Any]) -> bool:
     )
 
 
-def cast(argument: Any, dtype: torch.dtype) -> Any:
+def _cast(argument: Any, dtype: torch.dtype) -> Any:
     """An argument as autocast hands it on: 64-bit and integer tensors stay."""
     if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
         return argument
