@@ -16,6 +16,11 @@ from tuner.tables.text import document_of
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
 
 
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def softmax_tables(tmp_path, monkeypatch):
     """Writes a table of softmax whose one entry has this many rows and some of its fields."""

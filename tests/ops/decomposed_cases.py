@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from operator_calls import operators_in
+from torch._inductor.utils import run_and_get_code
 
 from tuner import ops
 from tuner.ops.operator import OPERATORS
@@ -69,3 +70,16 @@ def test_other_tables_make_other_entries_of_the_cache_of_graphs(one_entry, compi
         found.append(f"{config.save_config_portable()}")
     assert [len(operators_in(graph)) for graph in graphs] == [0, 0, 1]
     assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("others_came_first", [False, True])
+def test_code_of_inductor_calls_an_operator_that_stays(one_entry, others_came_first):
+    one_entry(baselines={"compile": 2.0}, implementation="tuned")
+    torch.compiler.reset()
+    x = draw(24, 512)
+    if others_came_first:  # Inductor has code for it already
+        torch.compile(lambda x: ops.softmax(x * 2), fullgraph=True)(x)
+    call = torch.compile(lambda x: ops.softmax(x + 1) * 2, fullgraph=True)
+    out, code = run_and_get_code(call, x)
+    assert "torch.ops.tuner.softmax" in "".join(code)
+    torch.testing.assert_close(out, (x + 1).softmax(-1) * 2)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -26,7 +31,6 @@ def every_entry_serves(monkeypatch):
     monkeypatch.delenv("TRITON_PTXAS_PATH")
     for operator in OPERATORS.values():
         operator.forget()
-    torch.manual_seed(0)
 
 
 def half(*sizes, grad=False):
@@ -269,3 +273,44 @@ def test_autocast_casts_as_torch_does():
         low = half(64, 512)
         assert ops.softmax(low).dtype is torch.softmax(low, -1).dtype is torch.float32
         assert near(ops.softmax(low), torch.softmax(low, -1), 1e-5)
+
+
+#: A process that calls two operators, one of them with descriptors, and says what it compiled.
+CALLS = """
+import json, torch, triton
+from tuner import ops
+hits = []
+triton.knobs.compilation.listener = lambda **facts: hits.append(facts["cache_hit"])
+ops.choosing.FARTHEST = 99.0
+x, w = torch.ones(64, 512, device="cuda"), torch.ones(512, device="cuda")
+y = ops.rms_norm(x.bfloat16(), w.bfloat16(), 1e-5)
+q = torch.randn(1, 16, 1024, 128, device="cuda", dtype=torch.bfloat16)
+z = ops.attention(q, q, q, causal=True)
+assert torch.isfinite(z).all() and torch.allclose(y.float(), torch.ones_like(x), atol=0.02)
+print(json.dumps([hits, [[use.operator, use.implementation] for use in ops.report()]]))
+"""
+
+
+def test_a_shipped_cache_of_kernels_needs_no_compiler(tmp_path):
+    built, shipped = (tmp_path / name for name in ("triton", "kept"))
+    environment = os.environ | {"TRITON_CACHE_DIR": str(built)}
+
+    def run(**more):
+        command = [sys.executable, "-c", CALLS]
+        done = subprocess.run(
+            command, env=environment | more, check=True, capture_output=True, text=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    compiled, uses = run()
+    assert compiled
+    assert not any(compiled)
+    assert ["rms_norm", "tuned"] in uses
+    # A cache is shipped as an archive, and unpacked at the same path on the other machine.
+    shutil.copytree(built, shipped)
+    shutil.rmtree(built)
+    shutil.copytree(shipped, built)
+    loaded, again = run(CC="/bin/false", CXX="/bin/false")
+    assert all(loaded)
+    assert len(loaded) == len(compiled)
+    assert again == uses

@@ -46,7 +46,7 @@ def hand_over() -> None:
     if TracingContext.try_get() is None or "torch._inductor" not in sys.modules:
         return
     with outside_of_tracing():
-        from torch._inductor import config, decomposition
+        from torch._inductor import config, decomposition, lowering
 
         # Compiled graphs are cached on disk by their operators and by this configuration: with
         # other tables, other operators stay.
@@ -56,6 +56,8 @@ def hand_over() -> None:
         # Inductor keeps a copy of its table from its first graph on.
         for table in (decomposition.decompositions, decomposition.select_decomp_table()):
             table.update(_decompositions)
+        # An operator that has a decomposition and stays is called only if it is listed.
+        lowering.FALLBACK_ALLOW_LIST.update(each.name() for each in _decompositions)
 
 
 def _identify_tables() -> str:

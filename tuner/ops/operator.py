@@ -96,7 +96,7 @@ class Operator(Generic[Result]):
         self._decisions: dict[_Key, Decision] = {}
         self._differentiates = backward is not None
         place = f"{_NAMESPACE}::{name}"
-        torch.library.define(place, schema)
+        torch.library.define(place, schema, tags=(torch.Tag.needs_exact_strides,))
         torch.library.impl(place, "CompositeExplicitAutograd")(self._execute)
         torch.library.register_fake(place)(self._fake)
         if backward is not None:
