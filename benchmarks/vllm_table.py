@@ -68,7 +68,7 @@ def nearest(rows: Rows, tokens: int) -> Mapping[str, Any]:
 
 def layer(tokens: int) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
     """What launches both products of a layer by a row of a table."""
-    kernel, vllm = registry.load("moe_matmul"), adapter("vllm")
+    kernel, vllm = registry.load("moe_matmul"), adapter("vllm-moe")
     parts = []
     for gemm in ("gate_up", "down"):
         workload = Workload.from_mapping({"tokens": tokens, "gemm": gemm, **LAYER})

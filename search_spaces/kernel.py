@@ -124,6 +124,9 @@ class Kernel(ABC):
     #: How much larger the error of one element may be than the relative error of an output: the
     #: default is for errors that are roughly normal.
     elementwise: ClassVar[float] = 8.0
+    #: Dims whose workloads run one after the other with one config, as the products of a layer in a
+    #: library's table: their ranges try each other's configs.
+    joint_dims: ClassVar[tuple[str, ...]] = ()
     #: where to import it from in another process: a registered name, `module:object` or
     #: `path.py:object`. The registry fills it in.
     spec: str = ""

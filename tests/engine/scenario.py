@@ -78,7 +78,7 @@ def toy_fault(config: Config) -> Status | None:
 def toy_binary(config: Config) -> str:
     """The digest of a config's binary: equal for one and two stages of a small block."""
     stages = max(2, config["stages"]) if config["block"] <= 32 else config["stages"]
-    return f"{config['block']}/{stages}/{config['order']}"
+    return "/".join(map(str, {**config, "stages": stages}.values()))
 
 
 def spec(

@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import World, spec, toy_fault, toy_space
+from scenario import DEVICE, World, spec, toy_fault, toy_space
 
 from results_db import TaskKey
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
 from results_db.stored_records import Stage, TaskInfo
 from search_spaces.constraints import Preference
-from search_spaces.records import Config, Device, Toolchain, Workload
+from search_spaces.params import Choice, PowerOfTwo
+from search_spaces.records import Config, Device, Toolchain, Workload, config_key
 from search_spaces.size_range import Range, RangePlace, list_places
+from search_spaces.space import SearchSpace
 from tuner import strategies
 from tuner.engine import Engine, TaskBudget
 from tuner.engine.range_search import COMPARED, FinishedSize
@@ -357,3 +359,69 @@ def test_a_resumed_run_counts_what_was_searched_before(seed, stop):
         if places[number].between is None or trial.strategy == "random"
     }
     assert len(searched) == 5
+
+
+#: Large enough that two searches of 25 trials seldom try equal configs.
+WIDE = SearchSpace(
+    (
+        PowerOfTwo("block", 16, 1024),
+        Choice("stages", tuple(range(1, 17))),
+        Choice("order", ("row", "column")),
+        Choice("warps", (1, 2, 4, 8, 16, 32)),
+    )
+)
+
+
+def joint_us(workload: Workload, config: Config) -> float:
+    """Two parts: the second one takes longer, and prefers larger blocks and more warps."""
+    second = workload["part"] == "b"
+    warps, stages = math.log2(config["warps"]) - 2 - second, config["stages"] - 4 - 2 * second
+    more = 1 + 0.1 * warps * warps + 0.01 * stages * stages + 0.05 * (config["order"] == "row")
+    return more * crossing_us(workload, {"block": config["block"], "order": "", "stages": second})
+
+
+@pytest.mark.parametrize("joint", [(), ("part",)])
+def test_ranges_that_share_rows_measure_configs_for_each_other(joint):
+    sizes = Range(16, 4096)
+    places = [(part, *place) for place in list_places(sizes).items() for part in "ab"]
+    space = WIDE.bind(Workload.of(n=16, part="a"), DEVICE)
+    specs = [
+        replace(
+            spec(number, seed=number, budget=TaskBudget(trials=25, polish=5)),
+            workload=Workload.of(n=size, part=part),
+            space=space,
+            strategy=strategies.create("random", space, number),
+            default={"block": 64, "stages": 1, "order": "row", "warps": 1},
+            place=RangePlace((("n", sizes),), GAIN, 8, between),
+            joint_dims=joint,
+        )
+        for number, (part, size, between) in enumerate(places, 1)
+    ]
+    world = World(Engine(specs, builders=4), time_us=joint_us)
+    world.run()
+    both = parts_of(world)
+    assert len(both) >= 4
+    losses = []
+    every = [one for one in space.enumerate() if toy_fault(one) is None]
+    for size, (first, second) in both.items():
+        workloads = [Workload.of(n=size, part=part) for part in "ab"]
+
+        def whole_us(config, workloads=workloads):
+            return sum(joint_us(workload, config) for workload in workloads)
+
+        common = [config for key, config in first.items() if key in second]
+        losses.append(min(map(whole_us, common)) / min(map(whole_us, every)) - 1)
+    # Of 1,344 configs, 25 were tried at most at each size and part.
+    assert max(losses) <= 0.1 if joint else max(losses) > 1, losses
+
+
+def parts_of(world: World) -> dict[int, list[dict[str, Config]]]:
+    """The configs that are right and timed, by size and part, of sizes that both parts have."""
+    found: dict[int, dict[str, dict[str, Config]]] = {}
+    of_task = {task.spec.task_id: task.spec.workload for task in world.engine.tasks}
+    for number, trial in world.records:
+        if trial.median_us is not None:
+            workload = of_task[number]
+            parts = found.setdefault(workload["n"], {})
+            parts.setdefault(workload["part"], {})[config_key(trial.config)] = trial.config
+    return {size: [*parts.values()] for size, parts in found.items() if len(parts) == 2}

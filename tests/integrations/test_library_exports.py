@@ -251,3 +251,19 @@ def test_both_products_of_a_range_share_rows_of_sizes_at_which_both_were_measure
         nearest = adapter(f"{library}-moe").nearest
         assert [rows[nearest(rows, size)] for size in (1, 64, 4096)] == [WIDE, WIDE, DEFAULT]
         assert len(rows) == 2
+
+
+def test_sizes_of_a_range_without_a_config_for_both_products_are_left_out(store, tmp_path):
+    def add(sizes, fast, configs):
+        for size, place in tokens_of(*sizes).items():
+            times = [(each, 10.0 if each == fast else 12.0) for each in configs]
+            add_result(store, 1, "moe_matmul", moe(size, "gate_up"), times, place=place)
+            down = [(TALL, 9.0)] if len(configs) == 1 else times
+            add_result(store, 1, "moe_matmul", moe(size, "down"), down, place=place)
+
+    add([64], WIDE, [WIDE])
+    with pytest.raises(TunerError, match="no config was timed for all of"):
+        exported(store, tmp_path / "none")
+    add([1, 4096], DEFAULT, [DEFAULT, WIDE])
+    (rows,) = exported(store, tmp_path / "some").values()
+    assert [row for key, row in rows.items() if key != "triton_version"] == [DEFAULT]

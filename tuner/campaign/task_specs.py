@@ -95,6 +95,7 @@ class TaskSpecs:
             seed=seed,
             strategy_options=options,
             place=requested.place,
+            joint_dims=kernel.joint_dims,
         )
 
     def _budget(self, item: ScheduledTask) -> TaskBudget:

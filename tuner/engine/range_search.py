@@ -14,6 +14,11 @@ each further one has to promise half as much again as the one before, and wide i
 undecided keep a search each. An interval is not bisected where it is narrow and one config serves
 both ends within half of the gain, which leaves the other half for what it loses between them.
 
+Ranges that differ in joint dims alone (`Kernel.joint_dims`) have rows of a library's table in
+common, and a row needs configs that were measured for all of them. The first of these ranges leads:
+at each of its sizes the others begin after it, and try its fastest configs there as well; it tries
+what won nearest by in the others.
+
 Measured times of layer_norm say how many configs of each neighbour to compare
 (docs/decisions/0020-ranges-are-bisected.md).
 """
@@ -23,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import TypeAlias
 
 from results_db.range_outcomes import SizeOutcome, outcome_at
@@ -45,6 +50,8 @@ _ABOVE = 0.1
 _WIDER = 1.4
 #: Configs of each neighbour, and configs in all, that are measured between two sizes.
 _OF_EACH, _IN_ALL = 12, 28
+#: Winners that a range tries of each other one that has rows in common with it.
+_JOINT = 3
 #: The most configs that are tried at a size that is not searched: these and the default config.
 COMPARED = _IN_ALL + 1
 
@@ -102,6 +109,9 @@ class _OneRange:
     known: dict[int, SizeOutcome | None] = field(default_factory=dict)
     #: How many sizes an earlier part of the run has searched.
     before: int = 0
+    #: The range whose sizes come before those of this one; None: this one leads.
+    leader: _OneRange | None = None
+    followers: list[_OneRange] = field(default_factory=list)
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -123,6 +133,20 @@ class _OneRange:
         others = [config for config in screened if config_key(config) not in raced]
         return [*raced.values(), *others][:_OF_EACH]
 
+    def waits(self, size: int) -> bool:
+        """Whether the leader has not decided about a size that it has."""
+        if self.leader is None:
+            return False
+        self.leader.update()
+        return self.leader.has(size) and size not in self.leader.known
+
+    def list_joint(self, size: int) -> list[Config]:
+        """The leader's fastest configs of a size, or what won nearest by in the other ranges."""
+        if self.leader and (outcome := self.leader.known.get(size)):
+            return self.leader.list_fastest(outcome)
+        others = [self.leader] if self.leader else self.followers
+        return [one for each in others for one in islice(_list_winners(each, size), _JOINT)]
+
     def count_undecided(self, width: float) -> int:
         """Sizes that may still be searched, in intervals wider than this many octaves."""
         return sum(
@@ -142,13 +166,18 @@ class RangeSearches:
 
     def __init__(self, tasks: Iterable[Task], finished: Iterable[FinishedSize] = ()) -> None:
         by_key: dict[_Key, _OneRange] = {}
+        leaders: dict[_Key, _OneRange] = {}
         #: By the number of the task.
         self._ranges: dict[int, _OneRange] = {}
         for task in tasks:
             if (place := task.spec.place) is not None:
                 key = _key_of(task.spec, place)
                 if key not in by_key:
-                    by_key[key] = _OneRange(_find_first(place.sizes))
+                    leader = leaders.get(_without(key, task.spec.joint_dims))
+                    by_key[key] = group = _OneRange(_find_first(place.sizes), leader=leader)
+                    leaders.setdefault(_without(key, task.spec.joint_dims), group)
+                    if leader is not None:
+                        leader.followers.append(group)
                 group = by_key[key]
                 self._ranges[task.spec.task_id] = group
                 if not place.held_out:
@@ -183,8 +212,10 @@ class RangeSearches:
         if place.held_out:
             over = all(each in group.known for each in group.tasks)
             return Opening(list(_list_winners(group, size))) if over else None
+        if group.waits(size):
+            return None
         if place.between is None:
-            return _plan_end(group, task)
+            return _plan_end(group, task, size)
         if not all(each in group.known for each in place.between):
             return None if all(map(group.has, place.between)) else Opening()
         lower, upper = (group.known[each] for each in place.between)
@@ -202,14 +233,13 @@ class RangeSearches:
         )
 
 
-def _plan_end(group: _OneRange, task: Task) -> Opening | None:
+def _plan_end(group: _OneRange, task: Task, size: int) -> Opening | None:
     """How the search of an end or of the middle begins: the middle first, the ends from there."""
-    if group.tasks.get(group.first) is task:
-        return Opening()
-    if group.first not in group.known:
-        return None if group.has(group.first) else Opening()
-    outcome = group.known[group.first]
-    return Opening([] if outcome is None else _keep_valid(task, group.list_fastest(outcome)))
+    if size != group.first and group.first not in group.known and group.has(group.first):
+        return None
+    outcome = group.known.get(group.first)
+    fastest = [] if outcome is None else group.list_fastest(outcome)
+    return Opening(_keep_valid(task, _in_turns(fastest, group.list_joint(size))))
 
 
 def _find_first(sizes: Range) -> int:
@@ -223,6 +253,12 @@ def _keep_valid(task: Task, configs: Iterable[Config]) -> list[Config]:
 def _key_of(spec: TaskSpec, place: RangePlace) -> _Key:
     rest = place.rest_of(spec.workload)
     return spec.kernel.spec, spec.device.fingerprint, place.ranges, rest
+
+
+def _without(key: _Key, dims: Sequence[str]) -> _Key:
+    """What ranges share that differ in these dims alone."""
+    kernel, device, ranges, rest = key
+    return kernel, device, ranges, frozenset(pair for pair in rest if pair[0] not in dims)
 
 
 def _worth_a_look(lower: SizeOutcome, upper: SizeOutcome, gain: float) -> bool:
@@ -269,11 +305,17 @@ def _find_least_gain(place: RangePlace, group: _OneRange) -> float:
 def _list_starts(
     group: _OneRange, lower: SizeOutcome, upper: SizeOutcome, size: int
 ) -> list[Config]:
-    """The fastest configs of both neighbours in turns, then the winners of other sizes."""
-    in_turns = chain.from_iterable(zip_longest(*map(group.list_fastest, (lower, upper))))
-    listed = [each for each in in_turns if each is not None]
+    """The fastest configs of both neighbours, and of joint ranges, in turns, then the winners of
+    other sizes."""
+    fastest = map(group.list_fastest, (lower, upper))
+    listed = _in_turns(*fastest, group.list_joint(size))
     found = {config_key(each): each for each in (*listed, *_list_winners(group, size))}
     return list(found.values())
+
+
+def _in_turns(*lists: Sequence[Config]) -> list[Config]:
+    """The first of each list, then the second of each."""
+    return [one for one in chain.from_iterable(zip_longest(*lists)) if one is not None]
 
 
 def _list_fastest(search: Search) -> list[Config]:

@@ -87,6 +87,8 @@ class TaskSpec(MeasuredTask):
     strategy_options: Mapping[str, object] = field(default_factory=dict)
     #: Where the workload is one of the sizes of a range.
     place: RangePlace | None = None
+    #: The dims whose workloads have one config in common (`Kernel.joint_dims`).
+    joint_dims: Sequence[str] = ()
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""

@@ -156,10 +156,7 @@ class _Group:
         place = self._find_place()
         tasks = self._list_whole() if place else self.rows
         self._warn_of_missing_parts(tasks)
-        outcomes = [
-            make_outcome(self.adapter, results, size, pairs)
-            for size, pairs in sorted(tasks.items())
-        ]
+        outcomes = self._list_outcomes(results, tasks, some=place is not None)
         if place is None:
             rows = {each.size: each.configs[each.shipped] for each in outcomes}
         else:
@@ -171,6 +168,21 @@ class _Group:
                 ]
             )
         return LibraryTable(self.adapter, self.key, self.device, self.triton, tasks, rows, place)
+
+    def _list_outcomes(
+        self, results: Results, tasks: Mapping[int, Sequence[tuple[Place, TaskInfo]]], some: bool
+    ) -> list[SizeOutcome]:
+        """What is known of each size. some: sizes may be left out that no config can serve."""
+        found: list[SizeOutcome] = []
+        unknown: list[TunerError] = []
+        for size, pairs in sorted(tasks.items()):
+            try:
+                found.append(make_outcome(self.adapter, results, size, pairs))
+            except TunerError as error:
+                unknown.append(error)
+        if unknown and not (some and found):
+            raise unknown[0]
+        return found
 
     def _find_place(self) -> RangePlace | None:
         """The place of the rows' sizes in a range, where they are those that it bisects."""

@@ -84,6 +84,7 @@ class MoeMatmul(Kernel):
         dtype=DTYPES,
         quantized=(None, *QUANTIZED),
     )
+    joint_dims = ("gemm",)
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(
