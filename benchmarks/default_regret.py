@@ -6,6 +6,12 @@ very workload (`left_out`). With `--trials` also the trials until a config withi
 found, by searches in virtual time that start from each default. Takes some minutes.
 
     python benchmarks/default_regret.py --trials > results/cpu-sim/default_regret.json
+
+With --campaigns instead, what the default configs lose against the winners of campaigns, as their
+confirmations measured both:
+
+    python benchmarks/default_regret.py --campaigns \
+        results/h100/ops_{rows,products,tokens}.json > results/h100/default_regret.json
 """
 
 import argparse
@@ -14,6 +20,7 @@ import tempfile
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
@@ -70,10 +77,40 @@ def count_trials(recorded, default):
     return fmean(counts)
 
 
+def summarise_campaigns(paths):
+    """The winner's time over the default's, by kernel, from the results of `campaign.py`."""
+    documents = [json.loads(path.read_text()) for path in paths]
+    ratios = defaultdict(list)
+    for task in chain.from_iterable(each["tasks"] for each in documents):
+        if task["winner"] and task["speedup_over_default"]:
+            ratios[task["kernel"]].append(1 / task["speedup_over_default"])
+    every = [*chain.from_iterable(ratios.values())]
+    return {
+        "what": "the winner's time over that of the default config, as confirmed",
+        "campaigns": [each["campaign"] for each in documents],
+        "devices": sorted({device for each in documents for device in each["devices"]}),
+        "dates": sorted({each["date"] for each in documents}),
+        "revisions": sorted({each["environment"]["git"] for each in documents}),
+        "toolchain": documents[0]["toolchain"],
+        "trials_at_most": max(t["trials"] for each in documents for t in each["tasks"]),
+        "workloads": len(every),
+        "at_least_0.93": sum(ratio >= 0.93 for ratio in every),
+        "geometric_mean": {
+            "all": round(geometric_mean(every), 4),
+            **{name: round(geometric_mean(found), 4) for name, found in sorted(ratios.items())},
+        },
+        "least": {name: round(min(found), 4) for name, found in sorted(ratios.items())},
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", action="store_true")
+    parser.add_argument("--campaigns", type=Path, nargs="+")
     options = parser.parse_args()
+    if options.campaigns:
+        print(json.dumps(summarise_campaigns(options.campaigns), indent=1))
+        return
     rows, ratios, trials = [], defaultdict(lambda: defaultdict(list)), defaultdict(list)
     for path in SPACES:
         recorded = RecordedSpace.load(path)

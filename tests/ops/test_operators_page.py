@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import geometric_mean
+
+import pytest
 
 from tuner import ops
 
 ROOT = Path(__file__).parents[2]
+#: The two comparisons of `ops_tables.py`.
+OVER = ("over the fastest but compile", "over all")
 PAGE = (ROOT / "docs" / "ops.md").read_text()
 
 
@@ -30,6 +36,66 @@ def test_the_table_names_every_operator():
              for name in re.findall(r"`(\w+)`", row.split("|")[1])}  # fmt: skip
     operators = {name for name in ops.__all__ if name.islower()} - {"report", "warm"}
     assert named == operators
+
+
+def rows_of(text):
+    """The cells of a table's rows, without quotes."""
+    rows = [line.strip("| \n").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip("` ") for cell in row] for row in rows[1:]]
+
+
+def rows_of_workloads(found):
+    """Kernel, workloads, and geometric mean and least of the ratios that were timed."""
+    for name in sorted({row["kernel"] for row in found["workloads"]}):
+        rows = [row for row in found["workloads"] if row["kernel"] == name]
+        ratios = [row["over"] for row in rows if "over" in row]
+        yield [name, f"{len(rows)}", f"{geometric_mean(ratios):.2f}x", f"{min(ratios):.2f}x"]
+
+
+def rows_of_tables(found):
+    """Kernel, workloads, both geometric means and the least ratio over all baselines."""
+    but, over_all = (
+        found[f"over {name}"]["kernels"] for name in ("the fastest but compile", "all")
+    )
+    for name, row in over_all.items():
+        means = (f"{each[name]['geometric mean']:.2f}x" for each in (but, over_all))
+        yield [name, f"{row['workloads']}", *means, f"{row['least']:.2f}x"]
+
+
+def rows_of_layers(found):
+    """Milliseconds of each layer."""
+    for name, case in found["cases"].items():
+        times = case.get("times", {})
+        order = ("ops", "ops compiled", "compile", "eager", "liger")
+        yield [name, *(f"{times[each]['ms']:.3f}" if each in times else "-" for each in order)]
+
+
+@pytest.mark.parametrize(
+    ("file", "list_rows"),
+    [
+        ("h200/ops_workloads.json", rows_of_workloads),
+        ("h100/ops_tables.json", rows_of_tables),
+        ("h200/ops_blocks.json", rows_of_layers),
+    ],
+)
+def test_the_figures_are_those_of_the_files(file, list_rows):
+    place = f"benchmarks/results/{file}"
+    block = PAGE.partition(f"<!-- figures: {place} -->")[2].partition("<!-- end of figures -->")[0]
+    known = list(list_rows(json.loads((ROOT / place).read_text())))
+    assert (rows := rows_of(block))
+    assert [row for row in rows if row not in known] == []
+
+
+def test_the_figures_of_the_cards_are_those_of_their_tables():
+    for card in ("H100", "H200"):
+        found = json.loads(
+            (ROOT / f"benchmarks/results/{card.lower()}/ops_tables.json").read_text()
+        )
+        but, over_all = (found[f"over {name}"] for name in ("the fastest but compile", "all"))
+        means = (f"{each['geometric mean']:.2f}x" for each in (but, over_all))
+        share, least = f"{over_all['at least 0.99']:.0%}".replace("%", " %"), over_all["least"]
+        row = [card, f"{over_all['workloads']}", *means, share, f"{least:.2f}x"]
+        assert f"| {' | '.join(row)} |" in PAGE
 
 
 def test_blocks_on_operators_are_those_on_torch():
