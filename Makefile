@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test toolchains lint types docs check clean
+.PHONY: install quickstart test toolchains lint types docs check clean
 
-quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
+install: $(VENV)/.base  ## what is needed to use it, in .venv
+
+quickstart: install  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
 # Those that start clusters, kill processes or time a device go one after the other. The others keep
