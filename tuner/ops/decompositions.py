@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ from tuner.runtime._table_files import search_path
 FUSED, UNFUSED, ALWAYS = 1.25, 1.02, 0.0
 
 _decompositions: dict[Any, Callable[..., Any]] = {}
+#: Graphs for which they were handed over.
+_handed_to: weakref.WeakSet[TracingContext] = weakref.WeakSet()
 
 
 def register(operator: Any, decompose: Callable[..., Any]) -> None:
@@ -42,9 +45,11 @@ def register(operator: Any, decompose: Callable[..., Any]) -> None:
 
 
 def hand_over() -> None:
-    """Give all decompositions to Inductor, while a graph is traced for it."""
-    if TracingContext.try_get() is None or "torch._inductor" not in sys.modules:
+    """Give all decompositions to Inductor, once for each graph that is traced for it."""
+    context = TracingContext.try_get()
+    if context is None or context in _handed_to or "torch._inductor" not in sys.modules:
         return
+    _handed_to.add(context)
     with outside_of_tracing():
         from torch._inductor import config, decomposition, lowering
 
