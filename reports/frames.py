@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports.finalists import Finalist
 from reports.parameter_values import label_values
-from reports.quantity import clean, finite, pairs
+from reports.quantity import clean, finite
 from reports.run_data import TaskData
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status
@@ -25,10 +25,10 @@ _UNLIKE = 0.1
 def convergence_frame(task: TaskData) -> pd.DataFrame:
     """One row per trial: trial, device_s (cumulative), median_us, best_us, label."""
     rows, spent = [], 0.0
-    for place, trial in enumerate(task.trials, start=1):
+    for place, (trial, config) in enumerate(zip(task.trials, task.configs, strict=True), start=1):
         if trial.source != Source.REUSED:
             spent += finite(trial.device_s) or 0.0
-        rows.append((place, spent, _time(trial), clean(pairs(trial.config))))
+        rows.append((place, spent, _time(trial), config))
     frame = pd.DataFrame(rows, columns=["trial", "device_s", "median_us", "label"])
     frame["best_us"] = frame["median_us"].astype(float).cummin().ffill()
     return frame

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from reports.quantity import clean, finite
+from reports.quantity import clean, finite, pairs
 from results_db.promotion_records import PromotionRecord
 from results_db.range_outcomes import RangePart, list_shown
 from results_db.shipped import fastest_baseline
@@ -76,6 +76,11 @@ class TaskData:
     @cached_property
     def timed(self) -> tuple[TrialRecord, ...]:
         return tuple(trial for trial in self.correct if finite(trial.median_us) is not None)
+
+    @cached_property
+    def configs(self) -> tuple[str, ...]:
+        """The config of each trial as text."""
+        return tuple(clean(pairs(trial.config)) for trial in self.trials)
 
     @property
     def screened(self) -> tuple[TrialRecord, ...]:

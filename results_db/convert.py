@@ -36,6 +36,7 @@ from workers.job_records import Calibration, Mode
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from sqlalchemy import Row
 
 _Record = TypeVar("_Record", bound="DataclassInstance")
 _MEASURED = (
@@ -54,6 +55,15 @@ _MEASURED = (
     "clocks",
 )
 _BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
+_TRIAL = (*_BUILT, *_MEASURED)
+#: The columns that `trial_record` reads: those of `trial`, then those of `measurement`.
+TRIAL_ROW = (
+    *(getattr(models.Trial, name) for name in _BUILT),
+    *(getattr(models.Measurement, name) for name in _MEASURED),
+    models.Measurement.log_ratio_low,
+    models.Measurement.log_ratio_high,
+    models.Measurement.trial_id,
+)
 _DEFAULTS = {
     "method": "",
     "cache": "",
@@ -210,12 +220,13 @@ def calibration_record(row: models.Calibration) -> CalibrationRecord:
     return _read(CalibrationRecord, row, **parts, calibration=_read(Calibration, row))
 
 
-def trial_record(row: models.Trial) -> TrialRecord:
-    values = {name: getattr(row, name) for name in _BUILT}
-    values |= {"status": Status(row.status), "source": Source(row.source)}
-    if row.measurement is not None:
-        values |= {name: getattr(row.measurement, name) for name in _MEASURED}
-        values["log_ratio"] = log_ratio(row.measurement)
+def trial_record(row: Row[Any]) -> TrialRecord:
+    """The record of a row with the columns `TRIAL_ROW`."""
+    names = _BUILT if row.trial_id is None else _TRIAL
+    values = dict(zip(names, row, strict=False))
+    values["status"], values["source"] = Status(values["status"]), Source(values["source"])
+    if values.get("log_ratio") is not None:
+        values["log_ratio"] = log_ratio(row)
     return TrialRecord(**values)
 
 

@@ -226,8 +226,6 @@ class Trial(Base):
     finished_at: Mapped[datetime | None]
     recorded_at: Mapped[datetime]
 
-    measurement: Mapped[Measurement | None] = relationship(lazy="joined")
-
     __table_args__ = (
         UniqueConstraint("attempt_id"),
         UniqueConstraint("task_id", "config_hash"),

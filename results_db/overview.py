@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 from sqlalchemy.orm import Session
 
 from results_db import convert
@@ -23,13 +23,16 @@ from results_db.stored_records import BaselineRecord, SelectionRecord, Source, T
 from search_spaces.records import Status
 
 
-def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
-    """The tasks of a run in the order they were added."""
+def tasks(connection: Connection, run_id: int, task_id: int | None) -> list[TaskSummary]:
+    """The tasks of a run in the order they were added, or the one with a number."""
+    which = Task.run_id == run_id
+    if task_id is not None:
+        which &= Task.id == task_id
     right = func.count().filter(Trial.status == Status.CORRECT)
     # The index on task and status alone answers this query.
     counts = (
         select(Trial.task_id, func.count().label("trials"), right.label("correct"))
-        .where(Trial.task_id.in_(select(Task.id).where(Task.run_id == run_id)))
+        .where(Trial.task_id.in_(select(Task.id).where(which)))
         .group_by(Trial.task_id)
         .subquery()
     )
@@ -51,12 +54,12 @@ def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
         .join(Workload, Task.workload_id == Workload.id)
         .join(Device, Task.device_id == Device.id)
         .outerjoin(counts, counts.c.task_id == Task.id)
-        .where(Task.run_id == run_id)
+        .where(which)
         .order_by(Task.id)
     )
-    chosen = _selections(connection, run_id)
+    chosen = _selections(connection, which)
     rows = connection.execute(query).mappings()
-    timed = _baselines(connection, run_id)
+    timed = _baselines(connection, which)
     found = [
         TaskSummary(
             **row,
@@ -68,19 +71,21 @@ def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
     return [task if task.correct else _explain(connection, task) for task in found]
 
 
-def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecord]:
-    query = select(Selection).join(Task, Selection.task_id == Task.id).where(Task.run_id == run_id)
+def _selections(connection: Connection, which: ColumnElement[bool]) -> dict[int, SelectionRecord]:
+    query = select(Selection).join(Task, Selection.task_id == Task.id).where(which)
     with Session(connection) as session:
         return {row.task_id: convert.selection_record(row) for row in session.scalars(query)}
 
 
-def _baselines(connection: Connection, run_id: int) -> dict[int, list[BaselineRecord]]:
-    """The baselines of a run by task, without their samples."""
+def _baselines(
+    connection: Connection, which: ColumnElement[bool]
+) -> dict[int, list[BaselineRecord]]:
+    """The baselines by task, without their samples."""
     names = ("status", "name", "median_us", "log_ratio", "log_ratio_low", "log_ratio_high")
     query = (
         select(Task.id, *(getattr(Baseline, name) for name in names))
         .join(Task, Baseline.task_id == Task.id)
-        .where(Task.run_id == run_id)
+        .where(which)
         .order_by(Task.id, Baseline.position)
     )
     found: dict[int, list[BaselineRecord]] = {}

@@ -43,6 +43,7 @@ UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
 #: Most values that one statement names.
 _AT_ONCE = 500
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))
+_TRIAL = select(*convert.TRIAL_ROW).select_from(Trial).outerjoin(Measurement)
 
 
 def runs(
@@ -102,11 +103,10 @@ def load_tasks(connection: Connection, task_ids: Sequence[int]) -> dict[int, Tas
 
 def trials(connection: Connection, task_id: int, number: int | None) -> list[TrialRecord]:
     """The trials of a task by number, or the one with a number."""
-    query = select(Trial).where(Trial.task_id == task_id).order_by(Trial.number)
+    query = _TRIAL.where(Trial.task_id == task_id).order_by(Trial.number)
     if number is not None:
         query = query.where(Trial.number == number)
-    with Session(connection) as session:
-        return [convert.trial_record(row) for row in session.scalars(query)]
+    return [convert.trial_record(row) for row in connection.execute(query)]
 
 
 def known_trials(
@@ -126,9 +126,8 @@ def known_trials(
     )
     if exclude_task is not None:
         newest = newest.where(Task.id != exclude_task)
-    query = select(Trial).where(Trial.id.in_(newest)).order_by(Trial.id)
-    with Session(connection) as session:
-        return [convert.trial_record(row) for row in session.scalars(query)]
+    query = _TRIAL.where(Trial.id.in_(newest)).order_by(Trial.id)
+    return [convert.trial_record(row) for row in connection.execute(query)]
 
 
 def timed_trials(
@@ -157,9 +156,8 @@ def timed_trials(
         )
         .group_by(Trial.binary_hash)
     )
-    query = select(Trial).where(Trial.id.in_(newest)).order_by(Trial.id)
-    with Session(connection) as session:
-        return [convert.trial_record(row) for row in session.scalars(query)]
+    query = _TRIAL.where(Trial.id.in_(newest)).order_by(Trial.id)
+    return [convert.trial_record(row) for row in connection.execute(query)]
 
 
 def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:

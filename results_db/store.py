@@ -157,9 +157,12 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         """
         return self._read(lambda each: query.kernel_tasks(each, kernel, words, campaign, limit))
 
-    def overview(self, run_id: int) -> list[TaskSummary]:
-        """The progress of a run's tasks, in the order of their addition. Loads no trial."""
-        return self._read(lambda each: overview.tasks(each, run_id))
+    def overview(self, run_id: int, task_id: int | None = None) -> list[TaskSummary]:
+        """The progress of a run's tasks, in the order of their addition. Loads no trial.
+
+        task_id: only this task; none where the run does not have it.
+        """
+        return self._read(lambda each: overview.tasks(each, run_id, task_id))
 
     def count_device_compiles(self, run_id: int) -> tuple[int, str]:
         """The number of launches of a run that compiled on a device worker, and one message."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.figures.theme import LABEL, shorten
 from reports.parts.view import TrialColumns
-from reports.quantity import clean, finite, pairs, plot_text
+from reports.quantity import clean, finite, plot_text
 from reports.run_data import TaskData
 from results_db.stored_records import Source
 from search_spaces.records import Config
@@ -38,19 +38,15 @@ def view_trials(task: TaskData) -> TrialColumns:
             for name in sorted({name for trial in trials for name in trial.config})
         ],
     }
-    timed = [
-        (place, trial, time, total)
-        for place, (trial, time, total) in enumerate(zip(trials, times, spent, strict=True), 1)
-        if time is not None
-    ]
-    fastest = min((time for _, _, time, _ in timed), default=1.0) or 1.0
+    timed = [(place, time) for place, time in enumerate(times) if time is not None]
+    fastest = min((time for _, time in timed), default=1.0) or 1.0
     arrays: dict[str, list[Any]] = {
-        "place": [place for place, *_ in timed],
-        "time": shorten(time for _, _, time, _ in timed),
-        "spent": [total for *_, total in timed],
-        "slowdown": shorten(time / fastest for _, _, time, _ in timed),
-        "number": [trial.number for _, trial, *_ in timed],
-        "config": [plot_text(clean(pairs(trial.config)), LABEL) for _, trial, *_ in timed],
+        "place": [place + 1 for place, _ in timed],
+        "time": shorten(time for _, time in timed),
+        "spent": [spent[place] for place, _ in timed],
+        "slowdown": shorten(time / fastest for _, time in timed),
+        "number": [trials[place].number for place, _ in timed],
+        "config": [plot_text(task.configs[place], LABEL) for place, _ in timed],
     }
     names = {tuple(array): name for name, array in reversed(arrays.items()) if array}
     return TrialColumns(columns, names)

@@ -20,7 +20,11 @@ from urllib.parse import urlsplit
 import pytest
 from serving_samples import CONFIG, HOSTILE, fill
 
+from results_db import Store, TaskKey, TrialRecord
 from search_spaces.recorded.recorded_kernel import synthesize
+from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.serving.pages import Pages
+from tuner.settings.sections import Settings
 
 
 @contextmanager
@@ -132,6 +136,28 @@ def test_the_pages_lead_from_the_runs_to_a_trial(address):
     assert "plotly.js" in task
     _, report = ask(address, "/runs/1/report")
     assert "Leaderboard" in report
+
+
+def test_the_page_of_a_task_is_made_anew_for_its_own_trials_only(tmp_path):
+    facts = {"flops": 0.0, "bytes": 0.0, "tolerance": None}
+    with Store.open(f"sqlite:///{tmp_path}/tuner.db") as store:
+        run = store.begin_run("c", "spec", 1, {}, {}).run_id
+        tasks = []
+        for name in ("softmax", "matmul"):
+            key = TaskKey(
+                name, "0", "0", "0", Workload.of(M=1), Device("cpu", "", "cpu"), Toolchain()
+            )
+            tasks.append(store.ensure_task(run, key, **facts).task_id)
+
+        def marks() -> list[str]:
+            pages = Pages(store, Settings(), tmp_path)
+            return [pages.mark_run(run, task) for task in (*tasks, None)]
+
+        before = marks()
+        assert before == marks()
+        store.record_trial(tasks[0], TrialRecord("a", 0, {"BLOCK": 1}, Status.CORRECT))
+        changed = [old != new for old, new in zip(before, marks(), strict=True)]
+        assert changed == [True, False, True]
 
 
 def test_two_runs_are_compared(address):

@@ -258,6 +258,18 @@ class StoreContract(RoundTrips, Events, Forgetting):
         assert (found.trials, found.correct, found.best_us, found.failure) == (0, 0, None, "")
         assert store.overview(99) == []
 
+    def test_an_overview_of_one_task_leaves_out_the_others(self, store: Store) -> None:
+        task = new_task(store)
+        facts = {"flops": 0.0, "bytes": 0.0, "tolerance": None}
+        other = store.ensure_task(task.run_id, OTHER_KEYS["kernel"], **facts)
+        store.record_trial(task.task_id, trial(0))
+        store.record_selection(task.task_id, SELECTION, BASELINES)
+        first, second = store.overview(task.run_id)
+        assert (first.trials, second.trials) == (1, 0)
+        assert store.overview(task.run_id, task.task_id) == [first]
+        assert store.overview(task.run_id, other.task_id) == [second]
+        assert store.overview(task.run_id, 99) == store.overview(99, task.task_id) == []
+
     def test_an_overview_gives_the_reason_when_no_trial_is_correct(self, store: Store) -> None:
         task = new_task(store)
         for number, message in enumerate("abbc"):

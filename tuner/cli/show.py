@@ -119,7 +119,7 @@ def _name_task(task: TaskInfo) -> dict[str, object]:
 
 
 def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, object]:
-    (counts,) = (each for each in store.overview(task.run_id) if each.task_id == task.task_id)
+    (counts,) = store.overview(task.run_id, task.task_id)
     winner: dict[str, Any] | None = winner_row(task)
     return {
         **_name_task(task),

@@ -110,7 +110,7 @@ class _Server:
 
     def show_task(self, request: Request) -> Response:
         run, task = _part(request, "run"), _part(request, "task")
-        mark = self._pages.mark_run(run)
+        mark = self._pages.mark_run(run, task)
         return self._page(f"task {run}/{task}", mark, lambda: self._pages.render_task(run, task))
 
     def show_comparison(self, request: Request) -> Response:

@@ -62,27 +62,30 @@ class Pages:
         self._store = store
         self._settings = settings
         self._base = base
-        self._marks: dict[int, tuple[float, str]] = {}
+        self._marks: dict[tuple[int, int | None], tuple[float, str]] = {}
         self._lock = threading.Lock()
 
     # -- what has changed --------------------------------------------------------------------------
     def mark_runs(self) -> str:
         """A text that changes when the list of runs does."""
-        return digest([self.mark_run(run.run_id, run) for run in self._store.runs(limit=_RUNS)])
+        return digest([self._mark(run) for run in self._store.runs(limit=_RUNS)])
 
-    def mark_run(self, run_id: int, run: RunInfo | None = None) -> str:
-        """A text that changes when the results of a run do."""
-        run = run or self._store.run(run_id)
+    def mark_run(self, run_id: int, task_id: int | None = None) -> str:
+        """A text that changes when the results of a run do, or of one task in it."""
+        return self._mark(self._store.run(run_id), task_id)
+
+    def _mark(self, run: RunInfo, task_id: int | None = None) -> str:
+        run_id = run.run_id
         facts = [run_id, run.status, run.tag, f"{run.finished_at}", run.lease]
         if run.status != RunStatus.RUNNING:
             return digest(facts)
         with self._lock:
-            made_s, mark = self._marks.get(run_id, (-_FRESH_S, ""))
+            made_s, mark = self._marks.get((run_id, task_id), (-_FRESH_S, ""))
             if time.monotonic() - made_s >= _FRESH_S:
-                tasks = self._store.overview(run_id)
+                tasks = self._store.overview(run_id, task_id)
                 seen = [[task.task_id, task.stage, task.trials, task.correct] for task in tasks]
                 mark = digest([*facts, lease.abandoned(run), seen])
-                self._marks[run_id] = time.monotonic(), mark
+                self._marks[run_id, task_id] = time.monotonic(), mark
         return mark
 
     def is_running(self, run_id: int) -> bool:
