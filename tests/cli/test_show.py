@@ -52,6 +52,14 @@ def test_a_run_lists_its_tasks_with_references_that_can_be_shown(tuner, url, tas
     assert [each["name"] for each in one["baselines"]] == ["eager"]
 
 
+def test_facts_without_a_value_are_left_out_for_readers(tuner, url):
+    environment = {"git": "", "host": "here"}
+    with Store.open(url) as store:
+        store.begin_run("nightly", "spec", 8, environment, {})
+    assert "git=" not in tuner("show", 1).out
+    assert json.loads(tuner("show", 1, "-f", "json").out)["environment"] == environment
+
+
 def test_the_config_of_a_winner_can_be_pasted(tuner, url, task):
     shown = json.loads(tuner("show", "1/1", "-f", "json").out)
     assert json.loads(shown["json"]) == shown["config"] == BEST

@@ -24,7 +24,7 @@ from tuner.cli.command_context import (
 from tuner.cli.completion import complete_campaigns, complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
-from tuner.cli.progress import duration, watch
+from tuner.cli.progress import watch
 from tuner.cli.regressions import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
@@ -252,6 +252,7 @@ def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool)
 
 
 def _print_plan(settings: Settings, name: str, options: RunOptions, style: Format) -> None:
+    from reports.quantity import seconds
     from tuner.campaign.plan import plan
 
     tasks = plan(settings, name, options)
@@ -261,7 +262,7 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
     known_s = [task.estimate_s for task in todo if task.estimate_s is not None]
     parts = [f"{len(todo)} tasks"]
     if len(known_s) == len(todo):
-        parts.append(f"about {duration(sum(known_s)).strip()}")
+        parts.append(f"about {seconds(sum(known_s))}")
     if len(todo) < len(tasks):
         parts.append(f"{len(tasks) - len(todo)} skipped")
     note(", ".join(parts))

@@ -93,6 +93,9 @@ def show(
 
 def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:
     facts = {name: getattr(info, name) for name in _RUN}
+    if style in READABLE:
+        for name in ("environment", "summary"):
+            facts[name] = {key: value for key, value in facts[name].items() if value != ""}
     names = ("task", *SHOWN) if style in READABLE else FIELDS
     rows = list_tasks(store, info.run_id, style)
     tasks = [{name: row.get(name) for name in names} for row in rows]

@@ -160,7 +160,7 @@ def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
     """The row in that format: ratios and configs as texts for readers, else as numbers."""
     if style not in READABLE:
         return {**row, "config": config_cell(row["config"], style)}
-    trials, failed = f"{row['trials']}", row["failed"]
+    trials, failed = row["trials"], row["failed"]
     return {
         **row,
         "state": row["stage"],
