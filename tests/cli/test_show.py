@@ -60,6 +60,19 @@ def test_facts_without_a_value_are_left_out_for_readers(tuner, url):
     assert json.loads(tuner("show", 1, "-f", "json").out)["environment"] == environment
 
 
+def test_facts_of_a_run_are_read_one_by_one(tuner, url):
+    summary = {"summary": "9 trials", "configs": 5547.0, "elapsed_s": 200.918}
+    with Store.open(url) as store:
+        run = store.begin_run("nightly", "spec", 8, {"devices": "NVIDIA H200", "cores": 16}, {})
+        store.finish_run(run.run_id, "finished", summary)
+    lines = [line.split(maxsplit=1) for line in tuner("show", 1).out.splitlines()]
+    assert ["environment", "cores=16, devices=NVIDIA H200"] in lines
+    assert ["summary", "9 trials"] in lines
+    assert ["configs", "5547"] in lines
+    assert ["took", "3 min 20 s"] in lines
+    assert json.loads(tuner("show", 1, "-f", "json").out)["summary"] == summary
+
+
 def test_the_config_of_a_winner_can_be_pasted(tuner, url, task):
     shown = json.loads(tuner("show", "1/1", "-f", "json").out)
     assert json.loads(shown["json"]) == shown["config"] == BEST

@@ -117,6 +117,10 @@ def emit(
         note(empty)
 
 
+#: Columns of a record's listings that stand below each row.
+_BELOW = ("trials", "config", "message", "note")
+
+
 def emit_record(record: Mapping[str, object], style: Format) -> None:
     """Write one record to stdout: an object in JSON, elsewhere a row of name and value for each.
 
@@ -140,7 +144,7 @@ def emit_record(record: Mapping[str, object], style: Format) -> None:
         print(f"\n{name.replace('_', ' ')}:")
         value = filled[name]
         if isinstance(value, list):
-            emit(value, list(value[0]), details=("config", "message", "note"), shared=("device",))
+            emit(value, list(value[0]), details=_BELOW, shared=("device",))
         else:
             print("\n".join(inert(line) for line in str(value).splitlines()))
 
@@ -166,7 +170,8 @@ def cell(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     if isinstance(value, Mapping):
-        return inert(" ".join(f"{key}={item}" for key, item in value.items()))
+        parts = [f"{key}={item}" for key, item in value.items()]
+        return inert((", " if any(" " in each for each in parts) else " ").join(parts))
     return inert(value)
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"([^/]+)(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
 _RUN = ("tag", "campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
+#: What a reader calls facts of a run's summary.
+_SAID = {"device_s": "device_busy_s", "elapsed_s": "took_s", "timing_s": "device_timing_s"}
 _BASELINE = ("name", "status", "median_us", "error", "message")
 _FINAL = ("stage", "status", "median_us", "dropped", "config", "message")
 #: Fields of a trial that have another form in its description, and those that only programs read.
@@ -94,8 +96,8 @@ def show(
 def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:
     facts = {name: getattr(info, name) for name in _RUN}
     if style in READABLE:
-        for name in ("environment", "summary"):
-            facts[name] = {key: value for key, value in facts[name].items() if value != ""}
+        facts["environment"] = {k: value for k, value in info.environment.items() if value != ""}
+        facts |= {"summary": "", **{_SAID.get(k, k): v for k, v in info.summary.items()}}
     names = ("task", *SHOWN) if style in READABLE else FIELDS
     rows = list_tasks(store, info.run_id, style)
     tasks = [{name: row.get(name) for name in names} for row in rows]

@@ -117,7 +117,7 @@ def _progress(what: str, done: int, total: int) -> str:
 
 
 def config_cell(config: Config | None, style: Format) -> object:
-    """A config as a listing in that format shows it."""
+    """A config as a listing in that format shows it, its parameters by name."""
     if config is None or style in (Format.JSON, Format.TABLE):
-        return None if config is None else dict(config)
+        return None if config is None else dict(sorted(config.items()))
     return canonical_json(dict(config))
