@@ -42,7 +42,7 @@ CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload
 #: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
     {"workloads", "check_workload", "dims", "space", "default_config", "cost", "flops", "spec"}
-    | {"declares", "with_ranges"}
+    | {"declares", "with_ranges", "joint_dims"}
     | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
 )
 

@@ -1,4 +1,4 @@
-"""The tables in `tables/` are those of today's code; else run scripts/restamp_tables.py."""
+"""Committed and shipped tables are those of today's code; else run scripts/restamp_tables.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import pytest
 
 from search_spaces import registry
 
-TABLES = sorted((Path(__file__).parents[2] / "tables").glob("*.json"))
+ROOT = Path(__file__).parents[2]
+TABLES = [
+    path for name in ("tables", "tuner/tables") for path in sorted((ROOT / name).glob("*.json"))
+]
 
 
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name.partition("@")[0])
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.relative_to(ROOT)}")
 def test_a_committed_table_has_the_identity_of_its_kernel(path):
     stored = json.loads(path.read_text())["kernel"]
     kernel = registry.load(stored["name"])
