@@ -9,7 +9,7 @@ tables at model_executor/layers/fused_moe/configs. Usage:
 
     python benchmarks/vllm_table.py --package PACKAGE --out OUT [--sizes 200] [--compared 100]
 
-Writes OUT/vllm_table.json, and the exported table beside it.
+The script writes OUT/vllm_table.json and, into the same folder, the exported tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from matmul_tasks import facts  # noqa: E402
 
 from search_spaces import registry  # noqa: E402
 from search_spaces.records import Workload  # noqa: E402
+from search_spaces.size_range import Range  # noqa: E402
 from tuner.integrations import adapter  # noqa: E402
 
 CONFIG = ROOT / "benchmarks/vllm_table.yaml"
@@ -140,9 +140,8 @@ def main() -> None:
     seconds["export"] = call(*export, "-o", str(tables["as tuned"]), folder=folder)
     guard = ["--never-worse", "--package", str(options.package), "--sizes", str(options.compared)]
     seconds["never worse"] = call(*export, "-o", str(tables["never worse"]), *guard, folder=folder)
-    rng = random.Random(3)
-    sizes = sorted({round(math.exp(rng.uniform(0, math.log(MOST)))) for _ in range(4000)})
-    sizes = sorted(rng.sample(sizes, min(options.sizes, len(sizes))))
+    drawn = dict.fromkeys(Range(1, MOST).draw(16 * options.sizes, seed=3))
+    sizes = sorted([*drawn][: options.sizes])
     for name, place in tables.items():
         for file in place.glob("E=*.json"):
             ours, shipped = (

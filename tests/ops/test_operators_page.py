@@ -54,9 +54,7 @@ def rows_of_workloads(found):
 
 def rows_of_tables(found):
     """Kernel, workloads, both geometric means and the least ratio over all baselines."""
-    but, over_all = (
-        found[f"over {name}"]["kernels"] for name in ("the fastest but compile", "all")
-    )
+    but, over_all = (found[name]["kernels"] for name in OVER)
     for name, row in over_all.items():
         means = (f"{each[name]['geometric mean']:.2f}x" for each in (but, over_all))
         yield [name, f"{row['workloads']}", *means, f"{row['least']:.2f}x"]
@@ -88,10 +86,8 @@ def test_the_figures_are_those_of_the_files(file, list_rows):
 
 def test_the_figures_of_the_cards_are_those_of_their_tables():
     for card in ("H100", "H200"):
-        found = json.loads(
-            (ROOT / f"benchmarks/results/{card.lower()}/ops_tables.json").read_text()
-        )
-        but, over_all = (found[f"over {name}"] for name in ("the fastest but compile", "all"))
+        file = ROOT / "benchmarks/results" / card.lower() / "ops_tables.json"
+        but, over_all = (json.loads(file.read_text())[name] for name in OVER)
         means = (f"{each['geometric mean']:.2f}x" for each in (but, over_all))
         share, least = f"{over_all['at least 0.99']:.0%}".replace("%", " %"), over_all["least"]
         row = [card, f"{over_all['workloads']}", *means, share, f"{least:.2f}x"]

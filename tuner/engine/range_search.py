@@ -173,9 +173,10 @@ class RangeSearches:
             if (place := task.spec.place) is not None:
                 key = _key_of(task.spec, place)
                 if key not in by_key:
-                    leader = leaders.get(_without(key, task.spec.joint_dims))
+                    joint = _without(key, task.spec.joint_dims)
+                    leader = leaders.get(joint)
                     by_key[key] = group = _OneRange(_find_first(place.sizes), leader=leader)
-                    leaders.setdefault(_without(key, task.spec.joint_dims), group)
+                    leaders.setdefault(joint, group)
                     if leader is not None:
                         leader.followers.append(group)
                 group = by_key[key]
