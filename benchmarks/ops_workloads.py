@@ -1,6 +1,7 @@
 """Every workload of the shipped tables through tuner.ops: right, and as fast as the fastest.
 
-For each entry, the operator is called on random inputs, its results are compared with the kernel's
+The tables are those of the device, and of another one for kernels that the device has none of. For
+each entry, the operator is called on random inputs, its results are compared with the kernel's
 reference, and its time is compared, interleaved and apart from the product (interleaved.py), with
 that of the baseline that the table found fastest, `compile` left out: its compilation takes seconds
 each; its ratio is the table's. The host time of a call on small tensors is compared with
@@ -14,6 +15,7 @@ Writes OUT/ops_workloads.json.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import statistics
@@ -39,6 +41,16 @@ from tuner.ops import choosing  # noqa: E402
 _CALLS, _LOOPS = 500, 15
 
 
+def tables_here() -> list[runtime.Table]:
+    """The shipped tables that this device uses, in order of their kernels."""
+    files = sorted((ROOT / "tuner/tables").glob("*.json"))
+    tables = [runtime.read(file) for file in files]
+    own = [each for each in tables if each.device.name == torch.cuda.get_device_name()]
+    known = {each.kernel for each in own}
+    others = {each.kernel: each for each in tables if each.kernel not in known}
+    return sorted([*own, *others.values()], key=lambda table: table.kernel)
+
+
 def error_of(out: torch.Tensor, exact: torch.Tensor) -> float:
     exact = exact.double()
     return float((out.double() - exact).norm() / (exact.norm() + 1e-300))
@@ -61,7 +73,7 @@ def judge(kernel: Any, entry: Any, pairs: int) -> dict[str, Any] | None:
     found |= {"errors": errors, "correct": max(errors) <= bound}
     del exact, outputs
     (used,) = [use for use in ops.report() if use.workload == workload.key][:1] or [None]
-    found["runs"] = used.implementation if used else "?"
+    found["runs"] = used.implementation if used else "eager"
     found["table"] = {"implementation": entry.implementation, **entry.baselines}
     others = {name: r for name, r in entry.baselines.items() if not name.startswith("compile")}
     if others:
@@ -147,19 +159,22 @@ def main() -> None:
     for name, (ours, torchs) in result["host_us"].items():
         print(f"{name}: {ours:.2f} us, torch {torchs:.2f} us")
     result["small"] = [[use.operator, use.implementation, use.reason] for use in ops.report()]
-    for file in sorted((ROOT / "tuner/tables").glob("*.json")):
-        table = runtime.read(file)
+    torch.backends.cudnn.allow_tf32 = False  # as in campaigns
+    for table in tables_here():
         if options.only and table.kernel not in options.only:
             continue
         kernel = registry.load(table.kernel)
         for entry in table.entries:
+            before = torch.cuda.memory_allocated()
             try:
                 found = judge(kernel, entry, options.pairs)
             except Exception as error:
                 found = {"kernel": table.kernel, "workload": dict(entry.key)}
                 found["fault"] = f"{type(error).__name__}: {error}"[:500]
+            gc.collect()
             torch.cuda.empty_cache()
             if found is not None:
+                found["kept_mib"] = (torch.cuda.memory_allocated() - before) / 2**20
                 result["workloads"].append(found)
                 if "fault" in found or not found["correct"] or found.get("over", 1) < 0.98:
                     print(json.dumps(found), flush=True)
@@ -175,6 +190,7 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "workloads": len(rows),
         "faults": sum("fault" in row for row in rows),
         "wrong": sum(not row.get("correct", True) for row in rows),
+        "kept MiB": round(sum(row["kept_mib"] for row in rows), 1),
         "at least 0.99 of the fastest": sum(share >= 0.99 for share in shares) / len(shares),
         "least": min(shares),
         "geometric mean over the fastest baseline": math.exp(

@@ -6,14 +6,22 @@ Kernels without a shipped table get their default configs.
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from operator_calls import call_of, results_of, write_defaults
 from torch.nn import functional
 
 from search_spaces import registry
+from search_spaces.kernels.moe_matmul.routing import block_order, most_blocks, slots_by_expert
+from search_spaces.tensors import empty_tensors
 from tuner import ops, runtime
 from tuner.ops import choosing
+from tuner.ops.experts import _blocks_of, _order_slots
 from tuner.ops.operator import OPERATORS
 
 KERNELS = (
@@ -82,8 +90,35 @@ def test_a_call_is_the_kernel(name, tables):
         for out, exact in zip(found, expected.values(), strict=False):
             error = (out.double() - exact.double()).norm() / (exact.double().norm() + 1e-300)
             assert error <= 2 * bound  # the interpreter cuts bfloat16 off, where hardware rounds
+        kept = [weakref.ref(each) for each in tensors.values()]
+        del tensors, call, found, out
+        gc.collect()
+        assert not any(each() is not None for each in kept)
         forget_all()
     assert launched
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ids=st.integers(1, 40).flatmap(
+        lambda experts: st.tuples(
+            st.just(experts), st.lists(st.integers(0, experts - 1), min_size=1, max_size=60)
+        )
+    ),
+    size=st.sampled_from([16, 32, 64]),
+)
+def test_one_launch_orders_slots_as_torch_does(ids, size):
+    experts, given_ids = ids
+    slots, ends = slots_by_expert(torch.tensor(given_ids, dtype=torch.int32)[:, None], experts)
+    blocks = most_blocks(len(slots), experts, size)
+    tensors = {"sorted_slots": slots, "ends": ends}
+    config = {"BLOCK_SIZE_M": size}
+    made = _blocks_of(config, tensors)
+    tensors |= empty_tensors(made, "cpu")
+    launch = _order_slots(config, tensors)
+    launch.fn[launch.grid](*launch.args, **launch.kwargs)
+    for name, expected in zip(made, block_order(slots, ends, size, blocks), strict=True):
+        assert torch.equal(tensors[name], expected)
 
 
 def test_a_layer_of_experts_orders_its_slots_in_each_call(tables):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -217,6 +218,28 @@ def test_gradients_of_packed_sequences_are_those_of_wide_ones():
         strict=True,
     ):
         assert near(one, other, 4e-2)
+
+
+def test_calls_keep_no_memory(defaults):
+    for name in ("moe_matmul", "varlen_attention"):
+        defaults(name)
+
+    def call(tokens):
+        given = half(tokens, 512), half(512), half(512, 512), half(512)
+        q, k = half(1, 16, tokens, 128), half(tokens, 8, 64)
+        bounds = torch.tensor([0, tokens], dtype=torch.int32, device="cuda")
+        block(*given)
+        ops.attention(q, q, q, causal=True)
+        ops.varlen_attention(k, k, k, bounds, causal=True)
+        ops.moe(*experts(tokens))
+
+    call(64)  # workspaces of libraries stay
+    before = torch.cuda.memory_allocated()
+    for tokens in (2048, 4096, 8192):
+        call(tokens)
+    gc.collect()
+    assert len([use for use in ops.report() if use.implementation == "tuned"]) > 12
+    assert torch.cuda.memory_allocated() - before < 2**20
 
 
 def test_a_call_inside_of_a_capture_compiles_nothing():

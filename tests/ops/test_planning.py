@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,24 @@ def test_filled_arguments_are_those_of_a_launch_of_its_own(name, data):
         for parameter, value in zip(own.fn.arg_names, filled, strict=True):
             if parameter in expected:
                 check_equal(value, expected[parameter])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_template_keeps_no_tensor_alive(name):
+    """Plans are kept for each kind of call: one tensor in each would fill the memory of a GPU."""
+    kernel = registry.load(name)
+    workload = kernel.small_workload(kernel.workloads()[0])
+    config = kernel.default_config(workload, H200)
+    tensors = tensors_of(kernel, workload, config, 0)
+    kept = [weakref.ref(each) for each in tensors.values()]
+    templates = [
+        Template(launch, [*tensors.values()])
+        for launch in kernel.launches(workload, config, tensors)
+    ]
+    del tensors
+    gc.collect()
+    assert templates
+    assert not any(each() is not None for each in kept)
 
 
 def test_a_launch_on_a_tensor_of_its_own_has_no_template():

@@ -2,7 +2,7 @@
 
 A slot is one expert of one token: slot s is of token s // top_k. Both products take the slots in
 order of their experts, and where those of each expert end (`slots_by_expert`). A kernel wants them
-in blocks of one expert, whose size is its config's: they are made in each call.
+in blocks of one expert, whose size is its config's: a launch before each product makes them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from search_spaces.block_sizes import next_power_of_two
+from search_spaces.kernel import Launch
 from search_spaces.kernels.limits import integer
 from search_spaces.kernels.moe_matmul.routing import (
-    block_order,
     block_places,
     most_blocks,
     slots_by_expert,
 )
-from search_spaces.records import Config, Value
+from search_spaces.records import Config, TensorSpec, Value
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
-from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
+from tuner.ops.problem import HALVES, Preparation, Problem, dtype_name, runs_on
 
 
 # -- the problem of a kernel -----------------------------------------------------------------------
@@ -55,15 +56,28 @@ def _problem(
     shape = (tokens * top_k, inner) if weights is None else (tokens, top_k, hidden)
     dims: dict[str, Value] = {"tokens": tokens, "experts": experts, "top_k": top_k}
     dims |= {"hidden": hidden, "intermediate": inner, "gemm": gemm, "dtype": dtype_name(x)}
-    return Problem("moe_matmul", dims, tensors, {"out": shape}, prepare=_blocks_of)
+    order = Preparation(_blocks_of, _order_slots)
+    return Problem("moe_matmul", dims, tensors, {"out": shape}, preparation=order)
 
 
-def _blocks_of(config: Config, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The slots in blocks of the size that the config has."""
+def _blocks_of(config: Config, tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorSpec]:
+    """The slots in blocks of the size that the config has, and the expert of each block."""
+    block = integer(config, "BLOCK_SIZE_M")
+    blocks = most_blocks(len(tensors["sorted_slots"]), len(tensors["ends"]), block)
+    return {
+        f"order_{block}": TensorSpec((blocks * block,), "int32"),
+        f"experts_{block}": TensorSpec((blocks,), "int32"),
+    }
+
+
+def _order_slots(config: Config, tensors: Mapping[str, torch.Tensor]) -> Launch:
+    from search_spaces.kernels.moe_matmul.triton_order import order_slots_kernel
+
     block, slots, ends = integer(config, "BLOCK_SIZE_M"), tensors["sorted_slots"], tensors["ends"]
-    blocks = most_blocks(slots.shape[0], ends.shape[0], block)
-    order, experts = block_order(slots, ends, block, blocks)
-    return {f"order_{block}": order, f"experts_{block}": experts}
+    order, experts = tensors[f"order_{block}"], tensors[f"experts_{block}"]
+    constants = {"BLOCK_SIZE_M": block, "EXPERTS": next_power_of_two(len(ends))}
+    arguments = slots, ends, order, experts, len(slots), len(ends)
+    return Launch(order_slots_kernel, (len(experts),), arguments, constants)
 
 
 # -- torch's functions -----------------------------------------------------------------------------

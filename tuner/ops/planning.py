@@ -1,11 +1,11 @@
 """The launches of a problem, planned once and repeated on other tensors.
 
-Notation: a slot is the place of a tensor among all tensors of a plan, the inputs, then those that
-the problem prepares of them, then the outputs, then the scratch buffers. An argument of a launch
+Notation: a slot is the place of a tensor among all tensors of a plan: the inputs, then what the
+launches write, the outputs last but for the scratch buffers. An argument of a launch
 that is a tensor is a slot and an offset in bytes; all others are constant, since a plan serves only
 calls whose shapes, strides, dtypes, alignments and scalars are equal (`operator.py` has the key).
 
-`kernel.launches` is asked once. Its Triton functions are compiled without a launch, and a call of
+The launches are made once. Their Triton functions are compiled without a launch, and a call of
 the plan passes addresses to the compiled kernels: what it costs is the allocation of the outputs
 and Triton's launcher.
 """
@@ -20,14 +20,14 @@ from typing import Any, TypeAlias
 import torch
 
 from search_spaces.kernel import Kernel, Launch
-from search_spaces.records import Config
+from search_spaces.records import Config, TensorSpec
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.tensors import empty_tensors
 from tuner.ops.problem import Problem
 
 #: A position among the arguments of a launch, the slot, and the offset in bytes.
 _Address: TypeAlias = tuple[int, int, int]
-#: The same for a descriptor, which holds its tensor and describes it.
+#: The same for a descriptor, without its tensor.
 _Described: TypeAlias = tuple[int, int, Any]
 
 
@@ -46,24 +46,19 @@ class Plan:
         given: the arguments of the operator that the problem's tensors are views of, in their
         order. Raises `PlanError`, and whatever the compilation raises.
         """
-        workload = problem.workload
-        specs = kernel.outputs(workload)
-        made = {**specs, **kernel.scratch(workload, config)}
+        made, launches = _pose(problem, kernel, config)
         device = given[0].device
         self._device, self._index = device, device.index
         self._buffers = [
             _describe_buffer(problem.outputs.get(name, spec.shape), torch_dtype(spec.dtype), given)
             for name, spec in made.items()
         ]
-        self._given, self._config, self._prepare = [*problem.tensors], config, problem.prepare
-        inputs = problem.inputs(config)
-        names = [*inputs, *made]
-        self._results = [names.index(name, len(inputs)) for name in problem.outputs]
-        tensors = {**_distinct(inputs), **empty_tensors(made, str(device))}
+        names = [*problem.tensors, *made]
+        self._results = [names.index(name, len(problem.tensors)) for name in problem.outputs]
+        tensors = {**_distinct(problem.tensors), **empty_tensors(made, str(device))}
         known = [tensors[name] for name in names]
         self._launches = [
-            (Template(launch, known).fill, _compile(launch, device))
-            for launch in kernel.launches(workload, config, tensors)
+            (Template(launch, known).fill, _compile(launch, device)) for launch in launches(tensors)
         ]
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -72,9 +67,6 @@ class Plan:
             with torch.cuda.device(self._device):
                 return self(inputs)
         tensors = [*inputs]
-        if self._prepare:
-            named = dict(zip(self._given, inputs, strict=True))
-            tensors += self._prepare(self._config, named).values()
         for like, shape, dtype in self._buffers:
             if like is None:
                 tensors.append(torch.empty(shape, dtype=dtype, device=self._device))
@@ -100,8 +92,9 @@ def _describe_buffer(
 class Template:
     """The arguments of one launch, to be filled with the tensors of another call.
 
-    tensors: those that the launch was made with, in the order of the slots; none overlaps another.
-    Raises `PlanError` where an argument belongs to none of them.
+    It holds no tensor: a plan lives as long as its operator. tensors: those that the launch was
+    made with, in the order of the slots; none overlaps another. Raises `PlanError` where an
+    argument belongs to none of them.
     """
 
     def __init__(self, launch: Launch, tensors: Sequence[torch.Tensor]) -> None:
@@ -115,12 +108,13 @@ class Template:
             if held is None:
                 continue
             slot, offset = _find(held, places)
+            self._values[at] = None
             if held is value:
                 self._addresses.append((at, slot, offset))
             elif offset:
                 raise PlanError("a descriptor begins inside of a tensor")
             else:
-                self._described.append((at, slot, value))
+                self._described.append((at, slot, _describe(value, None)))
 
     def fill(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int]) -> list[Any]:
         """All arguments in their order; tensors are passed by their addresses."""
@@ -128,9 +122,7 @@ class Template:
         for at, slot, offset in self._addresses:
             values[at] = addresses[slot] + offset
         for at, slot, description in self._described:
-            described = copy(description)  # its checks have passed
-            object.__setattr__(described, "base", tensors[slot])
-            values[at] = described
+            values[at] = _describe(description, tensors[slot])
         return values
 
 
@@ -151,6 +143,13 @@ def _tensor_of(value: object) -> torch.Tensor | None:
     """The tensor that a descriptor describes; None for a constant."""
     found = getattr(value, "base", None) if is_dataclass(value) else None
     return found if _is_tensor(found) else None
+
+
+def _describe(description: Any, base: torch.Tensor | None) -> Any:
+    """An equal descriptor, whose checks have passed, of another tensor or of none."""
+    described = copy(description)
+    object.__setattr__(described, "base", base)
+    return described
 
 
 def _place(tensor: torch.Tensor) -> range:
@@ -190,12 +189,26 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return whole.as_strided(tensor.shape, tensor.stride(), shift).copy_(tensor)
 
 
+def _pose(
+    problem: Problem, kernel: Kernel, config: Config
+) -> tuple[dict[str, TensorSpec], Callable[[Mapping[str, torch.Tensor]], list[Launch]]]:
+    """What the launches of a problem write, and the launches on all tensors."""
+    workload, before = problem.workload, problem.preparation
+    prepared = before.outputs(config, problem.tensors) if before else {}
+
+    def launches(tensors: Mapping[str, torch.Tensor]) -> list[Launch]:
+        first = [before.launch(config, tensors)] if before else []
+        return [*first, *kernel.launches(workload, config, tensors)]
+
+    return {**prepared, **kernel.outputs(workload), **kernel.scratch(workload, config)}, launches
+
+
 def launch_all(
     problem: Problem, kernel: Kernel, config: Config, device: torch.device
 ) -> dict[str, torch.Tensor]:
     """All tensors of a problem after launches as the kernel makes them, for the interpreter."""
-    made = {**kernel.outputs(problem.workload), **kernel.scratch(problem.workload, config)}
-    tensors = {**problem.inputs(config), **empty_tensors(made, str(device))}
-    for launch in kernel.launches(problem.workload, config, tensors):
+    made, launches = _pose(problem, kernel, config)
+    tensors = {**problem.tensors, **empty_tensors(made, str(device))}
+    for launch in launches(tensors):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
     return tensors

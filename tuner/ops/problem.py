@@ -10,11 +10,22 @@ from dataclasses import dataclass
 
 import torch
 
-from search_spaces.records import Config, Value, Workload
+from search_spaces.kernel import Launch
+from search_spaces.records import Config, TensorSpec, Value, Workload
 
 #: The dtypes that kernels take, and those of attention and of losses of linear layers.
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A launch that makes further inputs of a kernel in each call."""
+
+    #: What it makes of a problem's tensors for a config, by name.
+    outputs: Callable[[Config, Mapping[str, torch.Tensor]], Mapping[str, TensorSpec]]
+    #: The launch on those tensors and these.
+    launch: Callable[[Config, Mapping[str, torch.Tensor]], Launch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +43,8 @@ class Problem:
     outputs: Mapping[str, tuple[int, ...]]
     #: Dims that change no choice, such as eps: tables are asked without them.
     unkeyed: tuple[str, ...] = ("eps",)
-    #: Makes further inputs of the kernel for a config from the tensors above, in each call, without
-    #: waiting for the device.
-    prepare: Callable[[Config, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]] | None = (
-        None
-    )
+    #: What is launched before the kernel, and makes further inputs of it.
+    preparation: Preparation | None = None
     #: Baselines that the operator's function of torch stands for, where theirs would be wrong for
     #: other values of these shapes.
     replaced: tuple[str, ...] = ()
@@ -45,11 +53,6 @@ class Problem:
     def workload(self) -> Workload:
         """The workload of the kernel."""
         return Workload.from_mapping(self.dims)
-
-    def inputs(self, config: Config) -> dict[str, torch.Tensor]:
-        """All inputs of the kernel for a config."""
-        more = self.prepare(config, self.tensors) if self.prepare else {}
-        return {**self.tensors, **more}
 
     @property
     def key(self) -> dict[str, Value]:
