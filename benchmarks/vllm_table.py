@@ -1,7 +1,7 @@
 """A table of vLLM from a range of tokens against the one that vLLM ships, at random sizes.
 
-Runs the campaign of vllm_table.yaml, exports its table with `--never-worse`, and then compares, at
-each of 200 numbers of tokens that are drawn by another seed, what vLLM would launch by the exported
+Imports the table that vLLM ships, so that searches begin with its rows, runs the campaign of
+vllm_table.yaml, exports its table with `--never-worse`, and then compares, at each of 200 numbers of tokens that are drawn by another seed, what vLLM would launch by the exported
 table with what it launches by the shipped one: both products of a layer, on our kernel, interleaved
 and apart from the product (interleaved.py). A size counts as worse if it is slower beyond its
 interval twice, the second time with eight times the pairs. PACKAGE is the folder of vLLM, with its
@@ -134,6 +134,9 @@ def main() -> None:
     (folder / "config.yaml").write_text(CONFIG.read_text())
     result: dict[str, Any] = {"toolchain": facts(), "seconds": {}}
     seconds = result["seconds"]
+    device = torch.cuda.get_device_name().replace(" ", "_")
+    name = f"E={LAYER['experts']},N={LAYER['intermediate']},device_name={device}.json"
+    call("import", str(options.package / SHIPPED.format(name)), folder=folder)
     seconds["campaign"] = call("run", "vllm_table", "--quiet", folder=folder)
     tables = {name: folder / name for name in ("as tuned", "never worse")}
     export = ["export", "--format", "vllm"]

@@ -99,6 +99,27 @@ def test_spans_hold_together(n, m, octaves, multiple):
     assert all(own.size(name) in span for name, span in found.items())
 
 
+@pytest.mark.parametrize("n", [1, 5, 96, 4000])
+def test_a_dim_that_a_limit_does_not_name_keeps_its_sizes(n):
+    limited = Dims(n=int, m=2**20, k=2**20)
+
+    class Limited(Sized):
+        dims = limited
+
+    kernel = Limited(lambda w: w.size("m") <= w.size("k"))
+    found = valid_sizes(kernel, H200, {"n": n, "m": 96, "k": 128}, CONFIG)
+    assert found["n"] == Span(1, TOP)
+    assert found["m"].high <= found["k"].low
+
+
+def test_few_tokens_have_the_configs_of_many():
+    """Of tokens, experts and experts per token, only the last two limit each other."""
+    kernel, key = load("moe_matmul"), {"tokens": 4096, "experts": 128, "top_k": 8, "hidden": 2048,
+                                       "intermediate": 768, "gemm": "down", "dtype": "bfloat16"}  # fmt: skip
+    config = kernel.default_config(Workload.from_mapping(key), H200)
+    assert valid_sizes(kernel, H200, key, config)["tokens"].low == 1
+
+
 def draw(rng: random.Random, span: Span) -> int:
     steps = (span.high - span.low) // span.multiple
     return span.low + rng.choice([0, steps, rng.randint(0, steps)]) * span.multiple

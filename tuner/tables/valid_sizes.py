@@ -12,7 +12,8 @@ the config is valid there.
 2. From k, v is asked at a few sizes of every octave, odd and even, both ways, until it fails or the
    dim ends; the bound is then bisected.
 3. Together the spans must hold too: v is asked at their corners and at sizes between, in all dims
-   at once. While a sample fails, the ends on its side of k move halfway to k, in octaves.
+   at once. While a sample fails, the ends on its side of k move halfway to k, in octaves, in the
+   dims that it fails by: the others are left out one by one for as long as it fails.
 
 Steps 2 and 3 are samples: a declaration whose v fails at isolated sizes inside a span, which are
 neither small numbers from k nor at an end, is not seen. `tests/tables` asks every integer.
@@ -148,11 +149,23 @@ def _fit_together(valid: Valid, workload: Workload, spans: dict[str, Span]) -> d
         wrong = next((sizes for sizes in _list_samples(spans) if not valid(sizes)), None)
         if wrong is None:
             break
+        failing = _find_failing(valid, workload, wrong)
         smaller = {
-            name: _cut(span, workload.size(name), wrong[name]) for name, span in spans.items()
+            name: _cut(span, workload.size(name), failing.get(name, workload.size(name)))
+            for name, span in spans.items()
         }
         spans = {name: span for name, span in smaller.items() if span.low < span.high}
     return spans
+
+
+def _find_failing(valid: Valid, workload: Workload, wrong: Mapping[str, int]) -> dict[str, int]:
+    """Those sizes of a sample by which it fails, with all others as in the workload."""
+    failing = {name: size for name, size in wrong.items() if size != workload.size(name)}
+    for name in wrong:
+        rest = {other: size for other, size in failing.items() if other != name}
+        if not valid(rest):
+            failing = rest
+    return failing
 
 
 def _list_samples(spans: Mapping[str, Span]) -> Iterator[dict[str, int]]:
