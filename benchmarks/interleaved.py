@@ -10,6 +10,7 @@ ended is thrown away and repeated with a longer one.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -25,11 +26,18 @@ _QUANTILE = 1.96
 
 
 def judged(
-    own: Callable[[], None], other: Callable[[], None], prepare: Callable[[], None], pairs: int
+    own: Callable[[], None],
+    other: Callable[[], None],
+    prepare: Callable[[], None],
+    pairs: int,
+    *,
+    load_s: float = 0.0,
 ) -> dict[str, float | list[float]]:
     """Medians in microseconds and the median of own over other with its 95 % interval.
 
-    Above 1, `other` is the faster one. prepare: runs before each launch and is not timed.
+    Above 1, `other` is the faster one. prepare: runs before each launch and is not timed. load_s:
+    seconds for which both run before each batch, until the power limit has lowered the clock of
+    large products (docs/decisions/0009-under-the-power-limit.md).
     """
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     launches = (own, other)
@@ -53,6 +61,11 @@ def judged(
 
     times: tuple[list[float], list[float]] = ([], [])
     for first in range(0, pairs, _BATCH):
+        began = time.perf_counter()
+        while time.perf_counter() - began < load_s:
+            own()
+            other()
+            torch.cuda.synchronize()
         for which, start, end in _behind_a_spin(enqueue, min(_BATCH, pairs - first)):
             times[which].append(1e3 * start.elapsed_time(end))
     ratios = [left / right for left, right in zip(*times, strict=True)]

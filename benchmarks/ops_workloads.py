@@ -37,6 +37,8 @@ from search_spaces.records import Workload  # noqa: E402
 from tuner import ops, runtime  # noqa: E402
 from tuner.ops import choosing  # noqa: E402
 
+#: Products of this many operations run into the power limit, which loads of this length reach.
+_HEAVY_FLOPS, _LOAD_S = 1e11, 0.2
 #: Calls of one loop for the host time, and loops.
 _CALLS, _LOOPS = 500, 15
 
@@ -79,7 +81,8 @@ def judge(kernel: Any, entry: Any, pairs: int) -> dict[str, Any] | None:
     if others:
         fastest = min(others, key=others.__getitem__)
         baseline = kernel.baselines(workload)[fastest]
-        ratio = judged(lambda: baseline(tensors), call, lambda: None, pairs)
+        load_s = _LOAD_S if kernel.cost(workload).flops >= _HEAVY_FLOPS else 0.0
+        ratio = judged(lambda: baseline(tensors), call, lambda: None, pairs, load_s=load_s)
         found |= {"fastest": fastest, "over": ratio["speedup"], "interval": ratio["interval"]}
         found |= {"us": ratio["tuned_us"]}
     return found

@@ -1,11 +1,12 @@
 """A table of vLLM from a range of tokens against the one that vLLM ships, at random sizes.
 
 Imports the table that vLLM ships, so that searches begin with its rows, runs the campaign of
-vllm_table.yaml, exports its table with `--never-worse`, and then compares, at each of 200 numbers of tokens that are drawn by another seed, what vLLM would launch by the exported
-table with what it launches by the shipped one: both products of a layer, on our kernel, interleaved
-and apart from the product (interleaved.py). A size counts as worse if it is slower beyond its
-interval twice, the second time with eight times the pairs. PACKAGE is the folder of vLLM, with its
-tables at model_executor/layers/fused_moe/configs. Usage:
+vllm_table.yaml, exports its table with and without `--never-worse`, and then compares, at each of
+200 numbers of tokens that are drawn by another seed, what vLLM would launch by the exported table
+with what it launches by the shipped one: both products of a layer, on our kernel, interleaved and
+apart from the product (interleaved.py). A size counts as worse if it is slower beyond its interval
+twice, the second time with eight times the pairs. PACKAGE is the folder of vLLM, with its tables at
+model_executor/layers/fused_moe/configs. Usage:
 
     python benchmarks/vllm_table.py --package PACKAGE --out OUT [--sizes 200] [--compared 100]
 

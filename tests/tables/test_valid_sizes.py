@@ -114,8 +114,9 @@ def test_a_dim_that_a_limit_does_not_name_keeps_its_sizes(n):
 
 def test_few_tokens_have_the_configs_of_many():
     """Of tokens, experts and experts per token, only the last two limit each other."""
-    kernel, key = load("moe_matmul"), {"tokens": 4096, "experts": 128, "top_k": 8, "hidden": 2048,
-                                       "intermediate": 768, "gemm": "down", "dtype": "bfloat16"}  # fmt: skip
+    kernel = load("moe_matmul")
+    sizes = {"tokens": 4096, "experts": 128, "top_k": 8, "hidden": 2048, "intermediate": 768}
+    key = {**sizes, "gemm": "down", "dtype": "bfloat16"}
     config = kernel.default_config(Workload.from_mapping(key), H200)
     assert valid_sizes(kernel, H200, key, config)["tokens"].low == 1
 
