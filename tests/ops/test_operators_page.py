@@ -74,12 +74,10 @@ def test_the_figures_are_those_of_the_files(file, list_rows):
 
 
 def test_the_figures_of_the_cards_are_those_of_their_tables():
+    names = "over the fastest but compile", "over all"
     for card in ("H100", "H200"):
         file = ROOT / "benchmarks/results" / card.lower() / "ops_tables.json"
-        but, over_all = (
-            json.loads(file.read_text())[name]
-            for name in ("over the fastest but compile", "over all")
-        )
+        but, over_all = (json.loads(file.read_text())[name] for name in names)
         means = (f"{each['geometric mean']:.2f}x" for each in (but, over_all))
         share, least = f"{over_all['at least 0.99']:.0%}".replace("%", " %"), over_all["least"]
         row = [card, f"{over_all['workloads']}", *means, share, f"{least:.2f}x"]
