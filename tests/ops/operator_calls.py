@@ -19,6 +19,15 @@ from workers.device import offline
 
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
 
+#: Those of all operators; attention has two, and moe_matmul is both products of a layer.
+KERNELS = (
+    *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
+    *("norm_backward", "matmul", "linear", "fp8_matmul", "attention", "grouped_attention"),
+    *("cross_entropy", "cross_entropy_backward", "linear_cross_entropy", "activation", "quantize"),
+    *("linear_cross_entropy_backward", "group_norm", "rotary", "nearest_center"),
+    *("embedding", "topk_routing", "convolution", "paged_decode", "varlen_attention", "moe_matmul"),
+)
+
 _NORM_EPS = 1e-5
 
 

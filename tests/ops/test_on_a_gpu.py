@@ -12,10 +12,18 @@ import threading
 
 import pytest
 import torch
-from operator_calls import block, plain_block, write_defaults
+from operator_calls import (
+    KERNELS,
+    block,
+    call_of,
+    plain_block,
+    results_of,
+    write_defaults,
+)
 from torch.nn import functional
 
 from search_spaces import registry
+from search_spaces.baselines import list_baselines
 from tuner import ops, runtime
 from tuner.ops import choosing
 from tuner.ops.operator import OPERATORS
@@ -240,6 +248,41 @@ def test_calls_keep_no_memory(defaults):
     gc.collect()
     assert len([use for use in ops.report() if use.implementation == "tuned"]) > 12
     assert torch.cuda.memory_allocated() - before < 2**20
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_baseline_is_right_and_leaves_earlier_results(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+    kernel = registry.load(name)
+    some = [kernel.small_workload(each) for each in kernel.workloads()]
+    # A head dim in two parts has no config for so few keys.
+    some = [each for each in dict.fromkeys(some) if each.get("head_dim") != 96]
+    some = [each for each in some if not each.get("quantized")]
+    write_defaults(tmp_path, kernel, some, torch.cuda.get_device_name())
+    ran = set()
+    for workload in some:
+        for baseline in list_baselines(kernel, workload):
+            if baseline.startswith("compile") or (name, baseline) in ran:
+                continue
+            monkeypatch.setattr(choosing, "pick", lambda *_, chosen=baseline: (chosen, None))
+            for operator in OPERATORS.values():
+                operator.forget()
+            kept = []
+            for seed in (1, 2):
+                tensors = kernel.make_inputs(workload, seed, "cuda")
+                if (call := call_of(name, workload, tensors)) is None:
+                    break
+                found, exact = results_of(call()), kernel.reference(workload, tensors)
+                kept.append([*zip(found, exact.values(), strict=False)])
+            if any(use.implementation == baseline for use in ops.report()):
+                ran.add((name, baseline))
+            bound = 4 * kernel.tolerance(workload).relative
+            if (name, baseline) == ("cross_entropy", "eager"):
+                bound = 1e-2  # torch rounds losses to the dtype of the logits
+            for out, expected in (pair for each in kept for pair in each):
+                assert near(out.view(expected.shape), expected, bound), (workload.key, baseline)
+    runtime.clear()
+    assert ran
 
 
 def test_a_call_inside_of_a_capture_compiles_nothing():

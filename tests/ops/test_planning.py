@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import call_of
+from operator_calls import KERNELS, call_of
 
 from search_spaces import registry
 from search_spaces.records import Workload
@@ -22,13 +22,6 @@ from workers.device import offline
 
 ROOT = Path(__file__).parents[2]
 H200 = offline("cuda:90")
-KERNELS = (
-    *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
-    *("norm_backward", "matmul", "linear", "fp8_matmul", "attention", "grouped_attention"),
-    *("cross_entropy", "cross_entropy_backward", "linear_cross_entropy", "activation", "quantize"),
-    *("linear_cross_entropy_backward", "group_norm", "rotary", "nearest_center"),
-    *("embedding", "topk_routing", "convolution", "paged_decode", "varlen_attention", "moe_matmul"),
-)
 
 
 def tensors_of(kernel, workload, config, seed):

@@ -321,7 +321,8 @@ def rotary(
     """q and k, each rotated by the angles of its position; new tensors.
 
     q[tokens, heads, dim], k[tokens, kv_heads, dim], cos and sin[tokens, dim / 2], of one dtype.
-    interleaved: pairs are neighbours (GPT-J), else half a head apart (Llama). cos and sin get no
-    gradient.
+    interleaved: pairs are neighbours (GPT-J), else half a head apart (Llama). With gradients of cos
+    or sin, torch runs.
     """
-    return _rotary(q, k, cos, sin, interleaved)
+    rotate = _rotary_of_torch if cos.requires_grad or sin.requires_grad else _rotary
+    return rotate(q, k, cos, sin, interleaved)

@@ -31,6 +31,12 @@ def _losses_of_torch(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(x, target, reduction="none").float()
 
 
+def _losses_in_graphs(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The same in float32: the gradient is that of `loss`, which torch rounds to x's dtype."""
+    wide = x.float()
+    return wide.logsumexp(-1) - wide.gather(1, target[:, None])[:, 0]
+
+
 def _gradient_problem(
     x: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor
 ) -> Problem | None:
@@ -77,6 +83,7 @@ _cross_entropy = Operator[torch.Tensor](
     _losses_problem,
     setup_context=_save_logits,
     backward=_backward_of_losses,
+    in_graphs=_losses_in_graphs,
 )
 
 

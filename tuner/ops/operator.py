@@ -72,6 +72,8 @@ class Operator(Generic[Result]):
     function of torch. problem: of the same arguments; None for a call that no kernel takes. It
     gives the tensor arguments under the kernel's names, in their order. setup_context, backward: as
     `torch.library.register_autograd` takes them; without, torch differentiates the reference.
+    in_graphs: the function of torch where the operator is one of a graph, by default the reference;
+    a gradient is then computed from its results, which may need more precision.
     autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`; not
     to those of the names `keeps`.
     least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
@@ -87,11 +89,12 @@ class Operator(Generic[Result]):
         *,
         setup_context: Callable[..., None] | None = None,
         backward: Callable[..., Any] | None = None,
+        in_graphs: Callable[..., Result] | None = None,
         autocast: str = "",
         keeps: Sequence[str] = (),
         least_gain: float = decompositions.FUSED,
     ) -> None:
-        self.name, self.reference = name, reference
+        self.name, self.reference, self._in_graphs = name, reference, in_graphs or reference
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
         self._decisions: dict[_Key, Decision] = {}
         self._differentiates = backward is not None
@@ -144,7 +147,7 @@ class Operator(Generic[Result]):
 
     def _run_torch(self, arguments: Sequence[Any]) -> Any:
         with torch.autocast("cuda", enabled=False):
-            return _contiguous(self.reference(*arguments), arguments)
+            return _contiguous(self._in_graphs(*arguments), arguments)
 
     def _fake(self, *arguments: Any) -> Any:
         decompositions.hand_over()

@@ -45,8 +45,8 @@ class Problem:
     unkeyed: tuple[str, ...] = ("eps",)
     #: What is launched before the kernel, and makes further inputs of it.
     preparation: Preparation | None = None
-    #: Baselines that the operator's function of torch stands for, where theirs would be wrong for
-    #: other values of these shapes.
+    #: Baselines that the operator's function of torch stands for: theirs would be wrong for other
+    #: values of these shapes, in another precision, or in a buffer that the next call overwrites.
     replaced: tuple[str, ...] = ()
 
     @property

@@ -42,7 +42,13 @@ def _matmul_problem(a: torch.Tensor, b: torch.Tensor) -> Problem | None:
     k, n = b.shape
     m = a.numel() // k
     dims: dict[str, Value] = {"M": m, "N": n, "K": k, "dtype": dtype_name(a)}
-    return Problem("matmul", dims, {"a": a.view(m, k), "b": b}, {"out": (*a.shape[:-1], n)})
+    return Problem(
+        "matmul",
+        dims,
+        {"a": a.view(m, k), "b": b},
+        {"out": (*a.shape[:-1], n)},
+        replaced=("vendor", "vendor_tf32"),
+    )
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
