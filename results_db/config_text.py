@@ -22,9 +22,15 @@ def split_triton_config(config: Mapping[str, Value]) -> dict[str, Any]:
 def format_triton_config(config: Mapping[str, Value]) -> str:
     """The config as Python writes it: `triton.Config({"BLOCK": 1024}, num_warps=8)`."""
     parts = split_triton_config(config)
-    kwargs = ", ".join(f"{json.dumps(name)}: {v!r}" for name, v in parts.pop("kwargs").items())
+    kwargs = ", ".join(
+        f"{json.dumps(name)}: {_quote(v)}" for name, v in parts.pop("kwargs").items()
+    )
     options = [f"{name}={value!r}" for name, value in parts.items()]
     return f"triton.Config({', '.join([f'{{{kwargs}}}', *options])})"
+
+
+def _quote(value: Value) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def describe_changes(config: Config, before: Config) -> list[str]:

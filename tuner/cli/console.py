@@ -121,11 +121,17 @@ def emit(
 _BELOW = ("trials", "config", "message", "note")
 
 
-def emit_record(record: Mapping[str, object], style: Format) -> None:
+def emit_record(
+    record: Mapping[str, object],
+    style: Format,
+    *,
+    columns: Sequence[str] | None = None,
+    styles: Mapping[str, Callable[[Mapping[str, Any]], str]] | None = None,
+) -> None:
     """Write one record to stdout: an object in JSON, elsewhere a row of name and value for each.
 
     In a table, values that are lists of rows are listings below the others, and texts of several
-    lines follow as they are.
+    lines follow as they are. columns: of the listings, all by default. styles: as of `emit`.
     """
     if style is Format.JSON:
         print(json.dumps({name: _plain(value) for name, value in record.items()}, indent=2))
@@ -144,7 +150,8 @@ def emit_record(record: Mapping[str, object], style: Format) -> None:
         print(f"\n{name.replace('_', ' ')}:")
         value = filled[name]
         if isinstance(value, list):
-            emit(value, list(value[0]), details=_BELOW, shared=("device",))
+            shown = columns or list(value[0])
+            emit(value, shown, details=_BELOW, shared=("device",), styles=styles)
         else:
             print("\n".join(inert(line) for line in str(value).splitlines()))
 

@@ -27,7 +27,7 @@ from tuner.cli.command_context import (
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit_record, note
 from tuner.cli.status import FIELDS, SHOWN, list_tasks
-from tuner.cli.winners import describe_winner, winner_row
+from tuner.cli.winners import STYLES, describe_winner, winner_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"([^/]+)(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
 _RUN = ("tag", "campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
+#: Columns of a run's tasks.
+_TASKS = ("task", *SHOWN)
 #: What a reader calls facts of a run's summary.
 _SAID = {"device_s": "device_busy_s", "elapsed_s": "took_s", "timing_s": "device_timing_s"}
 _BASELINE = ("name", "status", "median_us", "error", "message")
@@ -90,7 +92,7 @@ def show(
             facts = _describe_task(store, _find_task(store, info, task_id), style)
         else:
             facts = _describe_trial(store, _find_task(store, info, task_id), number, style)
-    emit_record(facts, style)
+    emit_record(facts, style, columns=_TASKS if task_id is None else None, styles=STYLES)
 
 
 def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:
@@ -98,9 +100,10 @@ def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, objec
     if style in READABLE:
         facts["environment"] = {k: value for k, value in info.environment.items() if value != ""}
         facts |= {"summary": "", **{_SAID.get(k, k): v for k, v in info.summary.items()}}
-    names = ("task", *SHOWN) if style in READABLE else FIELDS
-    rows = list_tasks(store, info.run_id, style)
-    tasks = [{name: row.get(name) for name in names} for row in rows]
+    tasks = list_tasks(store, info.run_id, style)
+    if style is not Format.TABLE:
+        names = _TASKS if style is Format.MD else FIELDS
+        tasks = [{name: row.get(name) for name in names} for row in tasks]
     return {"run": info.run_id, **facts, "tasks": tasks}
 
 
