@@ -7,6 +7,7 @@ Kernels without a shipped table get their default configs.
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 
 import pytest
@@ -185,13 +186,22 @@ def test_gradients_pass_through_kernels():
     assert runs["rms_norm"] == "tuned"
 
 
-def test_a_baseline_that_is_missing_leaves_torch(monkeypatch):
-    monkeypatch.setattr(
-        choosing, "pick", lambda implementation, baselines: ("no such library", None)
-    )
-    x = torch.randn(13, 509)
-    torch.testing.assert_close(ops.softmax(x), x.softmax(-1))
-    (use,) = [use for use in ops.report() if use.operator == "softmax"]
-    assert use.implementation == "eager"
-    why = "kernel softmax has no baseline 'no such library' for "
-    assert use.reason.startswith(f"no such library failed: KernelError: {why}")
+def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):
+    kernel = registry.load("softmax")
+    workload = kernel.small_workload(kernel.workloads()[0]).with_dims(dtype="float32")
+    x = kernel.make_inputs(workload, 0, "cpu")["x"]
+    own = {"no such library": 0.8, "eager": 1.2}
+    for baselines, runs in ((own, "tuned"), (own | {"eager": 0.9}, "eager")):
+        write_defaults(tables, kernel, [workload])
+        (file,) = tables.glob("*.json")
+        document = json.loads(file.read_text())
+        document["entries"][0] |= {"implementation": "no such library", "baselines": baselines}
+        file.write_text(json.dumps(document))
+        runtime.clear()
+        forget_all()
+        torch.testing.assert_close(ops.softmax(x), x.softmax(-1))
+        (use,) = [use for use in ops.report() if use.operator == "softmax"]
+        assert use.implementation == runs
+        why = "no such library failed: KernelError: kernel softmax has no baseline"
+        assert use.reason.startswith(why)
+        assert use.reason.endswith("; next fastest in its entry")

@@ -70,6 +70,20 @@ def test_nothing_is_compiled_by_torch_for_a_call(implementation, baselines, expe
     assert pick(implementation, baselines) == expected
 
 
+@pytest.mark.parametrize(
+    ("implementation", "without", "expected"),
+    [
+        ("liger", ("liger",), "tuned"),
+        ("tuned", ("tuned",), "liger"),
+        ("liger", ("liger", "tuned"), "eager"),
+        ("compile", ("liger", "tuned", "eager"), "eager"),
+    ],
+)
+def test_the_next_fastest_replaces_what_failed(implementation, without, expected):
+    baselines = {"liger": 0.9, "eager": 1.3, "compile": 0.8}
+    assert pick(implementation, baselines, without)[0] == expected
+
+
 def over(**ratios):
     """ln(baseline time / config time), each with a narrow interval."""
     import math

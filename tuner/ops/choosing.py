@@ -8,7 +8,7 @@ implementation takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from search_spaces import registry
@@ -47,8 +47,8 @@ class Choice:
     gain_over_compile: float | None = None
 
 
-def choose(problem: Problem) -> Choice:
-    """The implementation for a problem on the current device."""
+def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
+    """The implementation for a problem on the current device; none of those that failed."""
     kernel = registry.load(problem.kernel)
     try:
         kernel.check_workload(problem.workload)
@@ -61,8 +61,9 @@ def choose(problem: Problem) -> Choice:
         return Choice(EAGER, "no table serves it")
     if hit.distance > FARTHEST:
         return Choice(EAGER, f"the nearest entry is {hit.distance:.1f} octaves away")
-    name, gain = pick(hit.entry.implementation, hit.entry.baselines)
-    reason = "fastest in its entry" if hit.how == "exact" else "fastest in the nearest entry"
+    name, gain = pick(hit.entry.implementation, hit.entry.baselines, without)
+    which = "its entry" if hit.how == "exact" else "the nearest entry"
+    reason = f"{'next ' if without else ''}fastest in {which}"
     config = hit.config if name == TUNED else None
     ratios = {TUNED: 1.0, **hit.entry.baselines}
     known = {_COMPILED, name} <= ratios.keys()
@@ -70,15 +71,18 @@ def choose(problem: Problem) -> Choice:
     return Choice(name, reason, kernel, config, hit.entry.key, gain, over_compile)
 
 
-def pick(implementation: str, baselines: Mapping[str, float]) -> tuple[str, float | None]:
+def pick(
+    implementation: str, baselines: Mapping[str, float], without: Collection[str] = ()
+) -> tuple[str, float | None]:
     """The implementation that may run in a call, and its gain over the fastest baseline.
 
-    baselines: time of each over that of the entry's config.
+    implementation, baselines: of an entry; the time of each baseline over that of the entry's
+    config. without: what failed. The fastest of the others replaces these and `compile`.
     """
     others = {name: ratio for name, ratio in baselines.items() if name != _COMPILED}
-    if implementation == _COMPILED:
-        times = {TUNED: 1.0, **others}
-        implementation = min(times, key=times.__getitem__)
+    if implementation == _COMPILED or implementation in without:
+        times = {name: r for name, r in {TUNED: 1.0, **others}.items() if name not in without}
+        implementation = min(times, key=times.__getitem__, default=EAGER)
     if not others:
         return implementation, None
     return implementation, min(others.values()) / others.get(implementation, 1.0)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
@@ -202,16 +202,20 @@ class Operator(Generic[Result]):
         problem = self._problem(*arguments)
         if problem is None:
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
+        failed: dict[str, str] = {}
         with torch.no_grad(), _select(device):
-            choice = choose(problem)
-            wait = "" if choice.implementation != TUNED else compiling.refuse()
-            if wait:
-                return Decision(Choice(EAGER, wait), problem.workload.key, None, waits=True)
-            try:
-                run = self._prepare(problem, choice, arguments)
-            except Exception as error:
-                line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                choice, run = Choice(EAGER, f"{choice.implementation} failed: {line}"), None
+            while True:
+                choice = choose(problem, failed)
+                wait = "" if choice.implementation != TUNED else compiling.refuse()
+                if wait:
+                    return Decision(Choice(EAGER, wait), problem.workload.key, None, waits=True)
+                try:
+                    run = self._prepare(problem, choice, arguments)
+                    break
+                except Exception as error:
+                    line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                    failed[choice.implementation] = f"{choice.implementation} failed: {line}"
+        choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]))
         return Decision(choice, problem.workload.key, run)
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
