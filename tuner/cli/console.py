@@ -117,8 +117,8 @@ def emit(
         note(empty)
 
 
-#: Columns of a record's listings that stand below each row.
-_BELOW = ("trials", "config", "message", "note")
+#: Columns of tasks and trials that stand below each row.
+BELOW = ("trials", "config", "message", "note")
 
 
 def emit_record(
@@ -151,7 +151,7 @@ def emit_record(
         value = filled[name]
         if isinstance(value, list):
             shown = columns or list(value[0])
-            emit(value, shown, details=_BELOW, shared=("device",), styles=styles)
+            emit(value, shown, details=BELOW, shared=("device",), styles=styles)
         else:
             print("\n".join(inert(line) for line in str(value).splitlines()))
 

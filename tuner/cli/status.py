@@ -24,7 +24,7 @@ from tuner.cli.command_context import (
     settings_of,
     store_of,
 )
-from tuner.cli.console import READABLE, Format, FormatOption, cell, console, emit, note
+from tuner.cli.console import BELOW, READABLE, Format, FormatOption, cell, console, emit, note
 from tuner.cli.text_table import TextTable
 from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import STYLES, format_winner, make_ratios
@@ -69,8 +69,6 @@ SHOWN = (
     "config",
     "note",
 )
-#: What stands below a row on a terminal.
-_BELOW = ("trials", "config", "note")
 _WATCH_EVERY_S = 2.0
 #: Seconds after which a new size of the terminal shows.
 _RESIZE_EVERY_S = 0.2
@@ -96,7 +94,7 @@ def status(
             print(inert(headline(info)))
         rows = list_tasks(store, info.run_id, style)
         columns = SHOWN if style in READABLE else FIELDS
-        emit(rows, columns, style, details=_BELOW, shared=("device",), styles=STYLES)
+        emit(rows, columns, style, details=BELOW, shared=("device",), styles=STYLES)
         if unknown := sum(each.is_open for each in store.regressions()):
             note(f"{unknown} confirmed regressions, not acknowledged: see `tuner regressions`")
 
@@ -234,7 +232,7 @@ class _TasksView:
         yield Text(self.headline, no_wrap=True, overflow="ellipsis")
         # Where not all fit, those in progress come first.
         rows = sorted(self.rows, key=lambda row: row["stage"] == Stage.DONE)[: options.height]
-        tasks = TextTable(rows, SHOWN, cell, _BELOW, ("device",), STYLES)
+        tasks = TextTable(rows, SHOWN, cell, BELOW, ("device",), STYLES)
         lines = tasks.make_lines(screen, options.max_width) if rows else []
         room = len(lines) if options.height is None else options.height - 2
         yield from lines[:room]
