@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 
@@ -94,6 +95,12 @@ class Library:
             self.module.scale[grid](x, y, n, FACTOR=3)
         assert torch.equal(y, x * 3)
         return blocks
+
+
+def count_tensors():
+    """Tensors that something holds."""
+    gc.collect()
+    return sum(type(each) is torch.Tensor for each in gc.get_objects())
 
 
 def key(n=100, dtype="float32"):

@@ -7,6 +7,7 @@ import threading
 import pytest
 from applied_library import KEYWORDS, MODULE, NAME, OURS, key
 from table_documents import document, written
+from table_library import count_tensors
 
 import tuner
 from tuner import runtime
@@ -42,6 +43,15 @@ def test_a_hit_launches_the_config_of_the_table_in_every_stacking(applied_librar
     ours = [record for record in caplog.records if f"{NAME}:{name}" in record.getMessage()]
     assert len(ours) == 1
     assert "has no config for n=200 dtype=float32" in ours[0].getMessage()
+
+
+def test_launches_keep_no_tensor(applied_library, name):
+    with tuner.applied(applied_library.table(name, (key(), CONFIG), (key(50), CONFIG))):
+        applied_library.launch(name, 200)
+        before = count_tensors()
+        for n in (100, 50, 200, 100):
+            applied_library.launch(name, n)
+        assert count_tensors() == before
 
 
 def test_the_dtypes_of_all_tensors_belong_to_the_key(applied_library, name):

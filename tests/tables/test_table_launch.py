@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from table_library import BIG, MODULE, key
+from table_library import BIG, MODULE, count_tensors, key
 
 from tuner import runtime
 
@@ -40,6 +40,17 @@ def test_a_miss_tunes_as_triton_does_and_warns_once(library, caplog):
     assert "n=1000 dtype=float32" in caplog.text
     assert "triton.autotune" in caplog.text
     assert library.launch(100) == [128]
+
+
+def test_launches_keep_no_tensor(library):
+    """A plan is kept for each kind of launch; with its tensors, it would fill a GPU."""
+    library.load('miss="default",')
+    library.table((key(), BIG), (key(50), {"BLOCK": 32, "num_warps": 1}))
+    library.launch(64)
+    before = count_tensors()
+    for n in (50, 100, 120, 1000):
+        library.launch(n)
+    assert count_tensors() == before
 
 
 FAR = (key(64), {"BLOCK": 32, "num_warps": 1})
