@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -106,12 +107,17 @@ def test_the_committed_winners_are_those_of_the_committed_results(tmp_path):
 
 
 def test_winners_of_a_database_count_before_those_of_files(tmp_path):
-    space = ROOT / "benchmarks/spaces/h200/matmul_32x8192x4096_bf16.space.json"
+    name = "spaces/h200/matmul_32x8192x4096_bf16.space.json"
+    space = tmp_path / "measured" / name
+    space.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "benchmarks" / name, space)
     url = f"sqlite:///{tmp_path}/results.db"
     found = tuner.tune(f"recorded:{space}", SLENDER, budget=4, pool="virtual", database=url)
     lines = [
         line
-        for line in fit(tmp_path / "fitted.json", "--database", url)
+        for line in fit(
+            tmp_path / "fitted.json", "--results", f"{tmp_path / 'measured'}", "--database", url
+        )
         if line["kernel"] == "matmul" and Workload.from_mapping(line["workload"]) == SLENDER
     ]
     assert lines[0]["source"] == "database"
