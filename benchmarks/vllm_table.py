@@ -35,12 +35,11 @@ from matmul_tasks import facts  # noqa: E402
 from search_spaces import registry  # noqa: E402
 from search_spaces.records import Workload  # noqa: E402
 from search_spaces.size_range import Range  # noqa: E402
-from tuner.integrations import adapter  # noqa: E402
+from tuner.integrations import TableKey, adapter  # noqa: E402
 
 CONFIG = ROOT / "benchmarks/vllm_table.yaml"
 LAYER = {"experts": 128, "top_k": 8, "hidden": 2048, "intermediate": 768, "dtype": "bfloat16"}
 MOST, PAIRS, AGAIN = 4096, 16, 128
-SHIPPED = "model_executor/layers/fused_moe/configs/{}"
 
 Rows = Mapping[int, Mapping[str, Any]]
 
@@ -135,9 +134,11 @@ def main() -> None:
     (folder / "config.yaml").write_text(CONFIG.read_text())
     result: dict[str, Any] = {"toolchain": facts(), "seconds": {}}
     seconds = result["seconds"]
-    device = torch.cuda.get_device_name().replace(" ", "_")
-    name = f"E={LAYER['experts']},N={LAYER['intermediate']},device_name={device}.json"
-    call("import", str(options.package / SHIPPED.format(name)), folder=folder)
+    vllm = adapter("vllm-moe")
+    problem = TableKey((("E", LAYER["experts"]), ("N", LAYER["intermediate"])))
+    file = vllm.file_name(problem, torch.cuda.get_device_name())
+    shipped = options.package / vllm.folder / file
+    call("import", str(shipped), folder=folder)
     seconds["campaign"] = call("run", "vllm_table", "--quiet", folder=folder)
     tables = {name: folder / name for name in ("as tuned", "never worse")}
     export = ["export", "--format", "vllm"]
@@ -147,20 +148,17 @@ def main() -> None:
     drawn = dict.fromkeys(Range(1, MOST).draw(16 * options.sizes, seed=3))
     sizes = sorted([*drawn][: options.sizes])
     for name, place in tables.items():
-        for file in place.glob("E=*.json"):
-            ours, shipped = (
-                read_rows(path) for path in (file, options.package / SHIPPED.format(file.name))
-            )
-            judged_rows = judge(ours, shipped, sizes)
-            result[name] = {
-                "rows": {"ours": len(ours), "shipped": len(shipped)},
-                "table": ours,
-                **summarise(judged_rows),
-                "judged": judged_rows,
-            }
-            shown = {k: v for k, v in result[name].items() if k not in ("judged", "table")}
-            print(name, json.dumps(shown), flush=True)
-            (folder / "vllm_table.json").write_text(json.dumps(result, indent=1) + "\n")
+        ours, theirs = read_rows(place / file), read_rows(shipped)
+        judged_rows = judge(ours, theirs, sizes)
+        result[name] = {
+            "rows": {"ours": len(ours), "shipped": len(theirs)},
+            "table": ours,
+            **summarise(judged_rows),
+            "judged": judged_rows,
+        }
+        shown = {k: v for k, v in result[name].items() if k not in ("judged", "table")}
+        print(name, json.dumps(shown), flush=True)
+        (folder / "vllm_table.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(seconds))
 
 

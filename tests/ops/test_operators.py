@@ -458,7 +458,6 @@ def test_operators_are_registered_as_torch_demands(name):
 @pytest.mark.parametrize("name", [each for each in OPERATORS if OPERATORS[each]._differentiates])
 def test_gradients_in_graphs_are_as_exact_as_those_of_torch(name):
     """Of bfloat16, against float64: results that are rounded must not decide the gradient."""
-
     op, reference = getattr(torch.ops.tuner, name).default, OPERATORS[name].reference
 
     def is_float(each):
