@@ -2,7 +2,8 @@
 
 For each range: device time against that of one size, hits at random sizes, wrong results there, and
 at a sample of them the loss of the table's config against a search of that size of its own, both
-measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=value ...`.
+measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=value ...`. With
+--database, `tuner promote RUN --to FOLDER` adds a range to published tables.
 
     python benchmarks/range_coverage.py --out OUT.json \\
         "cpu_softmax rows=1..4096 cols=512 dtype=float32"
@@ -72,7 +73,8 @@ def judge(session, text, options):
     ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
     began = time.monotonic()
     result = session.tune(name, dims, budget=options.budget, fresh=True)
-    found = {"range": text, "seconds": round(time.monotonic() - began, 1)}
+    found = {"range": text, "run": result.results[0].run_id}
+    found["seconds"] = round(time.monotonic() - began, 1)
     measured = {each.workload[dim] for each in result.results}
     rng = random.Random(7)
     drawn = dict.fromkeys(sizes.draw(8 * options.sizes, rng.randrange(2**31)))
@@ -121,9 +123,11 @@ def main():
     parser.add_argument("--budget", type=lambda text: int(text) if text.isdigit() else text,
                         default="auto")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, help="a file, written after each range")
+    parser.add_argument("--database", type=Path, help="a file that keeps the runs")
     options = parser.parse_args()
     result = {"what": __doc__.splitlines()[0], "toolchain": facts(), "ranges": []}
-    with tuner.session() as session:
+    url = f"sqlite:///{options.database.resolve()}" if options.database else None
+    with tuner.session(database=url) as session:
         for text in options.ranges or DEFAULT:
             found = judge(session, text, options)
             result["ranges"].append(found)
