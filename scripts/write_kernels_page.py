@@ -1,8 +1,10 @@
-"""Write docs/kernels.md and its pictures: `python scripts/write_kernels_page.py [--check]`.
+"""Write docs/kernels.md, its pictures, and the README's table of winners.
+
+    python scripts/write_kernels_page.py [--check]
 
 The page lists the built-in kernels with the docstrings of their classes, their workloads and the
 sizes of their search spaces, and the figures of the campaigns that `benchmarks/campaign.py` has
-written to benchmarks/results/<device>/*families*.json. Of two results of a workload on a device,
+written to benchmarks/results/<device>. Of two results of a workload on a device,
 the newer one counts. `--check` writes nothing and exits with 1 where a file is out of date.
 """
 
@@ -28,6 +30,10 @@ from workers.backend_kinds import Peak
 from workers.device import offline
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from keypress_table import written  # noqa: E402
+
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 #: The devices whose search spaces are counted.
@@ -44,6 +50,8 @@ FORMER_NAMES = {
     "quantised": "quantized",
     "standardise": "standardize",
 }
+#: The files of campaigns over workloads of the kernel library.
+CAMPAIGNS = ("*families*", "ops_rows", "ops_products", "ops_tokens")
 HEAD = """# Kernel library
 
 The built-in kernels: what they compute, the workloads that a campaign tunes if it names none, and
@@ -58,6 +66,38 @@ COLUMNS = """*Time* is the median of the confirmation. *Over default* and *over 
 times of the default config and of each baseline divided by the time of the winner. *Roofline* is
 the bound by the peak rates of the device's data sheet, divided by the time.
 """
+#: The workloads of the README, in its order; of each family, what is behind too.
+WINNERS_PLACE = "h100"
+WINNERS = {
+    "softmax": ["rows=8192 cols=8192 dtype=bfloat16", "rows=16384 cols=5003 dtype=bfloat16"],
+    "rms_norm": ["rows=8192 cols=4096 dtype=bfloat16", "rows=65536 cols=250 dtype=bfloat16"],
+    "add_norm": ["rows=8192 cols=5120 kind=rms_norm to=int8 dtype=bfloat16"],
+    "cross_entropy": ["rows=8192 cols=128256 dtype=bfloat16"],
+    "matmul": [
+        "M=4096 N=4096 K=4096 dtype=bfloat16",
+        "M=32 N=8192 K=4096 dtype=bfloat16",
+        "M=1000 N=1003 K=997 dtype=float16",
+        "M=2048 N=2048 K=2048 dtype=float32 tolerance=0.001",
+    ],
+    "linear": [
+        "M=12000 N=5120 K=1280 epilogue=gelu bias=True dtype=float16",
+        "M=100352 N=256 K=64 epilogue=relu1 bias=True dtype=float16",
+    ],
+    "attention": [
+        "batch=4 heads=16 sequence=4096 head_dim=128 causal=True dtype=bfloat16",
+        "batch=4 heads=32 sequence=2048 head_dim=64 causal=True dtype=bfloat16",
+    ],
+    "paged_decode": [
+        "sequences=64 q_heads=32 kv_heads=8 keys=8192 page_size=16 head_dim=128 dtype=bfloat16"
+    ],
+    "moe_matmul": [
+        "tokens=1 experts=256 top_k=8 hidden=7168 intermediate=256 gemm=gate_up_silu dtype=bfloat16"
+    ],
+}
+#: Baselines that need no library beside torch.
+OF_TORCH = ("eager", "compile", "torchscript")
+#: Operations for each byte from which a winner's rate is that of its operations.
+COMPUTE_BOUND = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +135,11 @@ def main() -> int:
     """Write the page and the pictures, or compare them with the committed ones."""
     kernels = [registry.load(name) for name in registry.BUILT_IN]
     found = list(newest(figures(kernels)))
-    files = {DOCS / "kernels.md": page(kernels, found)}
+    readme = ROOT / "README.md"
+    files = {
+        DOCS / "kernels.md": page(kernels, found),
+        readme: written(readme.read_text(), "docs/kernels.md", winners(found)),
+    }
     for place in places(found):
         files[DOCS / f"roofline_{place}.svg"] = roofline(found, place)
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
@@ -121,7 +165,8 @@ def _read_results(path: Path) -> Any:
 def figures(kernels: Iterable[Kernel]) -> Iterator[Figures]:
     """The results of these kernels, oldest first."""
     known = {kernel.name: kernel for kernel in kernels}
-    read = [(path, _read_results(path)) for path in RESULTS.glob("*/*families*.json")]
+    paths = [path for name in CAMPAIGNS for path in RESULTS.glob(f"*/{name}.json")]
+    read = [(path, _read_results(path)) for path in paths]
     for path, document in sorted(read, key=_order):
         for task in document["tasks"]:
             if task["kernel"] in known and task.get("median_us"):
@@ -141,7 +186,9 @@ def figures_of(
     place: str,
 ) -> Figures:
     """The figures of one task of a campaign's document."""
-    workload = Workload.from_mapping(task["workload"])
+    workload = Workload.from_mapping(
+        {name: task["workload"][name] for name in _list_dims(kernel, task["workload"])}
+    )
     kind = "cpu" if "cpu" in kernel.kinds else "cuda"
     device = Device(kind, document["devices"][0], "")
     over = {name: value for name, value in task["speedup_over"].items() if value}
@@ -160,6 +207,12 @@ def figures_of(
         bytes=cost.bytes,
         bound_us=roofline_us(device, workload, task["winner"], cost.flops, cost.bytes),
     )
+
+
+def _list_dims(kernel: Kernel, dims: Iterable[str]) -> list[str]:
+    """The dims in the order of the kernel's own workloads; results have them in any order."""
+    first = [*kernel.workloads()[0].as_dict()]
+    return sorted(dims, key=lambda name: first.index(name) if name in first else len(first))
 
 
 def newest(found: Iterable[Figures]) -> Iterable[Figures]:
@@ -210,7 +263,7 @@ def overview(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
                 mean(item.over_fastest for item in own),
             )
         )
-    heads = ("kernel", "workloads", "measured", "feasible configs", "of all", "baselines",
+    heads = ("kernel", "workloads", "results", "feasible configs", "of all", "baselines",
              "over default", "over fastest baseline")  # fmt: skip
     target = f"The spaces are counted for {GPU.target} and, for CPU kernels, {CPU.target}"
     text = f"{target} with {CPU.sm_count} processors. Ratios are geometric means over workloads.\n"
@@ -278,6 +331,33 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# -- the README ------------------------------------------------------------------------------------
+def winners(found: Sequence[Figures]) -> str:
+    """The table of some winners; raises `KeyError` where one has no result."""
+    known = {(item.kernel, item.workload.key): item for item in found
+             if item.place == WINNERS_PLACE}  # fmt: skip
+    heads = ("workload", "winner", "over torch eager", "over torch.compile", "over a library")
+    listed = [known[kernel, key] for kernel, keys in WINNERS.items() for key in keys]
+    return table(heads, map(winner, listed)).rstrip()
+
+
+def winner(item: Figures) -> tuple[str, ...]:
+    """The README's figures of one workload."""
+    over = item.over_baselines
+    dims = item.workload.key.replace("dtype=", "")
+    if item.flops / item.bytes >= COMPUTE_BOUND:
+        rate = f"{item.flops / item.median_us / 1e6:.0f} TFLOP/s"
+    else:
+        rate = f"{item.bytes / item.median_us / 1e6:.2f} TB/s"
+    library = next((name for name in over if name not in OF_TORCH), None)
+    return (
+        f"`{item.kernel}` {dims}",
+        f"{item.median_us:.4g} us, {rate}",
+        *(f"{over[name]:.2f}x" if name in over else "-" for name in OF_TORCH[:2]),
+        f"{over[library]:.2f}x ({library})" if library else "-",
+    )
 
 
 # -- the picture -----------------------------------------------------------------------------------

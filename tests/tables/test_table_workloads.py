@@ -297,3 +297,24 @@ def test_an_export_names_the_table_that_no_launch_can_hit(
         tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": adopted})
     assert len(caplog.records) == bool(warnings)
     assert all(part in caplog.text for part in warnings), caplog.text
+
+
+@pytest.mark.parametrize("ranges", [{"x_ptr[0]": (65, 500)}, None], ids=["a dim", "calls"])
+def test_an_export_asks_for_no_dim_that_is_made_of_a_captured_call(
+    library, caplog, tmp_path, ranges
+):
+    import tuner
+    from results_db import Store
+    from tuner import tables
+
+    library.load()
+    with tuner.capture() as calls:
+        library.launch(100)
+        library.launch(300)
+    kernel = calls["scale"].declare(ranges=ranges)
+    caplog.clear()
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
+        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
+        add_task(store, run_id, kernel.workloads()[0], selection=outcome())
+        assert tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": kernel})
+    assert not caplog.records

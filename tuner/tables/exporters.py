@@ -108,9 +108,13 @@ def _check_name(name: str, format: str) -> None:
 
 
 def _obstacles(results: Results, table: Table) -> Iterator[str]:
-    """Why no launch of an adopted kernel hits a table; launch code of other kernels is unknown."""
-    parts = getattr(results.kernel(table.kernel), "parts", None)
-    if not isinstance(parts, AutotuneParts):
+    """Why no launch of an adopted kernel hits a table; launch code of other kernels is unknown.
+
+    `tuner.apply` makes the workload of a captured kernel of the whole call.
+    """
+    kernel = results.kernel(table.kernel)
+    parts = getattr(kernel, "parts", None)
+    if not isinstance(parts, AutotuneParts) or hasattr(kernel, "free"):
         return
     arguments = getattr(parts.tuner, "arguments", None)
     if not isinstance(arguments, Arguments):
