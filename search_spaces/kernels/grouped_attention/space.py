@@ -189,17 +189,20 @@ def _pipelines_keys(config: Config, workload: Workload, device: Device) -> bool:
     if problem.mask.window:
         keys = min(keys, problem.mask.window + rows // packed_heads(config, problem))
     stages = integer(config, "num_stages")
-    return stages == 1 or ceil_div(keys, integer(config, "BLOCK_N")) >= stages
+    return stages <= _least_stages(problem) or ceil_div(keys, integer(config, "BLOCK_N")) >= stages
 
 
 def _parts_are_pipelined(config: Config, workload: Workload, device: Device) -> bool:
+    return integer(config, "num_stages") >= _least_stages(problem_of(workload))
+
+
+def _least_stages(problem: Problem) -> int:
     """A head dim in two parts needs a pipelined loop.
 
     Triton 3.6 builds code for cuda:90 from the other that accesses illegal addresses (seen with a
     head dim of 96 in all 36 such configs, and in none of 196 with more stages).
     """
-    dim = problem_of(workload).head_dim
-    return integer(config, "num_stages") > 1 or next_power_of_two(dim) == dim
+    return 1 if next_power_of_two(problem.head_dim) == problem.head_dim else 2
 
 
 def _can_specialize(config: Config, workload: Workload, device: Device) -> bool:
@@ -218,7 +221,7 @@ CONSTRAINTS = (
     Preference("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
     Preference("rows", _block_has_rows, "a block would have more rows than there are queries"),
     Preference("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
-    Preference("parts", _parts_are_pipelined, "a head dim in two parts needs two stages or more"),
+    Constraint("parts", _parts_are_pipelined, "a head dim in two parts needs two stages or more"),
     Constraint(
         "specialize", _can_specialize, "specialised warps need cuda:100 and a loop of stages"
     ),
