@@ -55,8 +55,6 @@ def forget_all():
 def workloads_of(kernel):
     """Different small workloads that an operator can have."""
     found = [kernel.small_workload(each) for each in kernel.workloads()]
-    # A head dim in two parts has no config for so few keys.
-    found = [each for each in found if each.get("head_dim") != 96]
     if kernel.name in PRODUCTS:
         found = [each.with_dims(dtype="float16") for each in found if each["dtype"] != "float32"]
     return list(dict.fromkeys(found))

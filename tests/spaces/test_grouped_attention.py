@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import islice, product
 
 import pytest
 import torch
@@ -91,6 +91,25 @@ def packed_jobs() -> list[Job]:
 
 def test_every_way_through_is_right_at_every_edge():
     assert wrong([*causal_jobs(), *edge_jobs(), *part_jobs(), *packed_jobs()]) == []
+
+
+@pytest.mark.parametrize("name", ["grouped_attention", "varlen_attention"])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
+@pytest.mark.parametrize("keys", [24, 4096])
+def test_head_dims_in_two_parts_are_valid_in_pipelined_loops_alone(name, head_dim, keys):
+    kernel, sizes = load(name), {"head_dim": head_dim, "causal": True}
+    if name == "grouped_attention":
+        workload = dense(queries=keys, keys=keys, **sizes)
+    else:
+        workload = packed(tokens=keys, sequences=1, **sizes)
+    space = kernel.space(workload).bind(workload, H200)
+    default = kernel.default_config(workload, H200)
+    parts = head_dim in (96, 192)
+    for config in (default, *islice(space.enumerate(), 200)):
+        assert space.why_invalid(config) is None
+        fault = space.why_invalid({**config, "num_stages": 1})
+        assert (fault is not None) == parts, fault
+        assert fault is None or "in two parts" in fault
 
 
 def test_lengths_add_up_and_differ():

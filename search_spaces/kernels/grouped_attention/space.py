@@ -199,10 +199,11 @@ def _parts_are_pipelined(config: Config, workload: Workload, device: Device) -> 
 def _least_stages(problem: Problem) -> int:
     """A head dim in two parts needs a pipelined loop.
 
-    Triton 3.6 builds code for cuda:90 from the other that accesses illegal addresses (seen with a
-    head dim of 96 in all 36 such configs, and in none of 196 with more stages).
+    Triton 3.6 builds code for cuda:90 from the other that accesses illegal addresses (seen with
+    head and value dims of 96 in all 36 such configs, and in none of 196 with more stages).
     """
-    return 1 if next_power_of_two(problem.head_dim) == problem.head_dim else 2
+    dims = problem.head_dim, problem.value_dim
+    return 1 if all(next_power_of_two(dim) == dim for dim in dims) else 2
 
 
 def _can_specialize(config: Config, workload: Workload, device: Device) -> bool:
