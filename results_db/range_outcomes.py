@@ -62,7 +62,8 @@ def outcome_at(size: int, selection: SelectionRecord, finals: Iterable[FinalReco
 def find_loss(outcome: SizeOutcome, config: str, trials: Iterable[TrialRecord]) -> float | None:
     """What a config loses at a size, as a share of the time there; None where it was not timed.
 
-    From the race; for a config that did not reach it, from the times of the trials of that size.
+    From the race; for a config that failed there, or of a run that raced only the fastest, from the
+    times of the trials of that size, which are of different passes.
     """
     if config in outcome.losses:
         return math.expm1(outcome.losses[config])

@@ -184,6 +184,23 @@ def test_sizes_held_out_come_last_and_change_nothing():
     assert {*sizes_of(world)} - set(held_out) == {*sizes_of(without)}
 
 
+def test_what_is_served_at_a_size_held_out_is_raced_there_however_slow_it_is():
+    fastest = min(RIGHT, key=lambda config: (config["block"], config_key(config)))
+
+    def time_us(workload: Workload, config: Config) -> float:
+        alone = workload["n"] == 1000 and config == fastest
+        return best_us(1000) / 1.5 if alone else crossing_us(workload, config)
+
+    world = search(time_us=time_us, held_out=(1000,), trials=60)
+    (part,) = [each for each in segments_of(world)[0] if each.low <= 1000 <= each.high]
+    (task,) = [each for each in world.engine.tasks if each.spec.place.held_out]
+    outcome = outcome_at(1000, task.outcome.selection, task.outcome.finals)
+    served = next(c for c in RIGHT if config_key(c) == part.config)
+    assert outcome.configs[outcome.shipped] == fastest
+    lost = math.log(time_us(task.spec.workload, served) / time_us(task.spec.workload, fastest))
+    assert outcome.loss(part.config) == pytest.approx(lost, abs=0.01)
+
+
 def test_the_ends_begin_after_the_middle_with_its_fastest_configs():
     world = search()
     searches = {task.spec.workload["n"]: task.search for task in world.engine.tasks}

@@ -173,6 +173,7 @@ class Engine:
             elif plan is not None:
                 if plan.pays is not None:
                     task.search.asker.compare_first(plan.pays)
+                task.search.served = plan.served
                 searches = (each.search for each in self.tasks)
                 instructions += task.open(plan.starts or winners_near(task.spec, searches))
                 room -= 1

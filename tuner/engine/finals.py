@@ -41,7 +41,7 @@ class Finals:
     """Race and confirmation of one task."""
 
     search: Search
-    #: Candidates of the race and the default config, fastest first.
+    #: Candidates of the race, fastest first, then the default config and what a table serves.
     finalists: list[Trial] = field(default_factory=list)
     #: What is measured next, RACE or CONFIRM; None when the finals are over.
     mode: Mode | None = None
@@ -78,9 +78,13 @@ class Finals:
                 continue
             seen.add(binary or str(trial.number))
             self.finalists.append(trial)
-        default = default_config.default_of(self.search.spec, self.search.trials)
-        if default is not None and default not in self.finalists and default.score is not None:
-            self.finalists.append(default)
+        trials, served = self.search.trials, self.search.served
+        for also in (
+            default_config.default_of(self.search.spec, trials),
+            None if served is None else trials.of(served),
+        ):
+            if also is not None and also not in self.finalists and also.score is not None:
+                self.finalists.append(also)
         if self.finalists:
             self.mode = Mode.RACE if len(self.finalists) > 1 else Mode.CONFIRM
             self.tie = self.finalists[:1]

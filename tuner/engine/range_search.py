@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import TypeAlias
 
-from results_db.range_outcomes import SizeOutcome, outcome_at
+from results_db.range_outcomes import SizeOutcome, divide, outcome_at
 from results_db.stored_records import LEFT_OUT, Source, Stage, TaskInfo, TrialRecord
 from search_spaces.records import Config, Value, Workload, config_key
 from search_spaces.size_range import Range, RangePlace, find_middle
@@ -96,6 +96,8 @@ class Opening:
     starts: Sequence[Config] = ()
     #: Whether a search follows, by the least time in us of these; None: in any case.
     pays: Callable[[float], bool] | None = None
+    #: What the range's table has for a size that was held out: it takes part in the race.
+    served: Config | None = None
 
 
 @dataclass(slots=True)
@@ -211,8 +213,11 @@ class RangeSearches:
         group, size = self._ranges[task.spec.task_id], task.spec.workload.size(place.dim)
         group.update()
         if place.held_out:
-            over = all(each in group.known for each in group.tasks)
-            return Opening(list(_list_winners(group, size))) if over else None
+            if not all(each in group.known for each in group.tasks):
+                return None
+            served = _find_served(group, place, size)
+            starts = [*_list_winners(group, size)]
+            return Opening(starts if served is None else [served, *starts], served=served)
         if group.waits(size):
             return None
         if place.between is None:
@@ -325,6 +330,17 @@ def _list_fastest(search: Search) -> list[Config]:
     measured = [each for each in timed if each.record and each.record.source != Source.BINARY]
     measured.sort(key=lambda each: (each.score, each.number))
     return [each.config for each in measured[:_OF_EACH]]
+
+
+def _find_served(group: _OneRange, place: RangePlace, size: int) -> Config | None:
+    """What the table has for a size, once all sizes that have a part in its choice are over."""
+    known = [each for each in group.known.values() if each is not None and each.best_us is not None]
+    known.sort(key=lambda each: each.size)
+    configs = {key: config for each in known for key, config in each.configs.items()}
+    for part in divide(known, place.gain, place.sizes) if known else ():
+        if part.low <= size <= part.high:
+            return configs[part.config]
+    return None
 
 
 def _list_winners(group: _OneRange, size: int) -> Iterator[Config]:

@@ -28,6 +28,8 @@ class Search:
 
     def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec
+        #: A config whose loss is wanted: it takes part in the race wherever it ranks.
+        self.served: Config | None = None
         self.trials = TrialTable()
         self.ranking = Ranking(spec)
         self.asker = Asker(spec, self.trials, self.ranking)
