@@ -13,7 +13,7 @@ from tuner import runtime
 from tuner.ops import choosing
 from tuner.ops.choosing import choose, pick
 from tuner.ops.problem import Problem
-from tuner.tables.results import pick_implementation
+from tuner.tables.implementations import pick_fastest
 
 SHIPPED = sorted(Path(runtime.__file__).parent.parent.joinpath("tables").glob("*.json"))
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
@@ -41,6 +41,16 @@ def test_a_far_entry_says_nothing(softmax_tables):
     softmax_tables()
     assert choose(problem(rows=4096)).implementation == "tuned"
     assert choose(problem(rows=4097)).implementation == "eager"
+
+
+def test_an_entry_of_a_range_decides_for_all_of_its_sizes(softmax_tables, caplog):
+    softmax_tables(serves={"rows": [1000, 65536]}, sizes={"rows": [1, 65536]})
+    for rows, found in ((1024, "its entry"), (1025, "the entry of its range"), (65536, "")):
+        choice = choose(problem(rows=rows))
+        assert choice.implementation == "tuned"
+        assert found in choice.reason
+    assert choose(problem(rows=999)).reason == "fastest in the nearest entry"
+    assert not caplog.records
 
 
 def test_torch_runs_without_an_entry(softmax_tables):
@@ -105,11 +115,11 @@ def over(**ratios):
     ],
 )
 def test_the_fastest_is_named_and_of_equals_the_plainest(ratios, expected):
-    assert pick_implementation(over(**ratios)) == expected
+    assert pick_fastest(over(**ratios)) == expected
 
 
 def test_a_wide_interval_keeps_the_config():
-    assert pick_implementation({"eager": LogRatio(-0.1, -0.3, 0.1)}) == "tuned"
+    assert pick_fastest({"eager": LogRatio(-0.1, -0.3, 0.1)}) == "tuned"
 
 
 @pytest.mark.parametrize(

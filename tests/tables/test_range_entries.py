@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from table_documents import H200, TOOLCHAIN
 
 from results_db import SelectionRecord, TaskInfo, TaskKey
-from results_db.stored_records import FinalRecord, Stage, TrialRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, Stage, TrialRecord
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
@@ -110,6 +110,31 @@ def test_two_ranges_part_a_plane():
         ]
         assert [hit.entry] == hits or hit.how == "exact"
     assert table.find({"cols": 300, "rows": 3, "dtype": "float32"}) is None
+
+
+@pytest.mark.parametrize(
+    ("ratios", "runs", "mean"),
+    [
+        ({64: 1.3, 1151: 0.7, 4096: 1.05}, "eager", (1.3 * 0.7 * 1.05) ** (1 / 3)),
+        ({64: 1.3, 1151: 0.9, 4096: 1.05}, "tuned", (1.3 * 0.9 * 1.05) ** (1 / 3)),
+        ({64: 0.9, 4096: 0.9}, "eager", 0.9),
+    ],
+)
+def test_a_part_runs_what_is_fastest_over_all_of_its_sizes(ratios, runs, mean):
+    place = RangePlace((("M", Range(64, 4096)),), GAIN, 8)
+    tasks = []
+    for size, ratio in ratios.items():
+        # At one size the config of the part is not what ships, and loses 1 %.
+        losses = {1: 0.0, 0: 0.01} if size == 1151 else {0: 0.0}
+        over = LogRatio(*[math.log(ratio) + losses[0]] * 3)
+        timed = BaselineRecord("eager", Status.CORRECT, 9.0, over)
+        alone = [BaselineRecord("vendor", Status.CORRECT, 9.0, over)] if size == 64 else []
+        each = task(Workload.of(M=size, N=1), place, losses)
+        tasks.append(replace(each, baselines=(timed, *alone)))
+    (entry,) = table_of(tasks).entries
+    assert entry.implementation == runs
+    assert entry.baselines == {"eager": pytest.approx(mean, abs=1e-3)}
+    assert (entry.serves["M"].low, entry.serves["M"].high) == (64, 4096)
 
 
 def test_what_is_held_out_changes_no_entry_and_shows_the_loss():

@@ -23,6 +23,8 @@ TUNED = "tuned"
 #: The plainest baseline, what torch's users write: an operator has it as a function of its own.
 EAGER = "eager"
 _COMPILED = "compile"
+#: The entry that decided, by how it was found.
+_ENTRIES = {"exact": "its entry", "range": "the entry of its range"}
 #: Octaves from a workload to an entry whose times say something of it.
 FARTHEST = 2.0
 
@@ -62,7 +64,7 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
     if hit.distance > FARTHEST:
         return Choice(EAGER, f"the nearest entry is {hit.distance:.1f} octaves away")
     name, gain = pick(hit.entry.implementation, hit.entry.baselines, without)
-    which = "its entry" if hit.how == "exact" else "the nearest entry"
+    which = _ENTRIES.get(hit.how, "the nearest entry")
     reason = f"{'next ' if without else ''}fastest in {which}"
     config = hit.config if name == TUNED else None
     ratios = {TUNED: 1.0, **hit.entry.baselines}

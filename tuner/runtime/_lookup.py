@@ -76,7 +76,7 @@ def _lookup(
     if found.problem and (found.is_faulty or not quiet):
         text = f"kernel {kernel}: {found.problem}; {_consequence(found)}"
         warn_once((kernel, found.problem), text)
-    hit = find_in(found.table, key) if found.table else None
+    hit = find_in(found.table, key, quiet=quiet) if found.table else None
     if found.table and hit is None and not quiet:
         text = f"kernel {kernel}: {miss_text(found.table, key)}; no config"
         warn_once((kernel, found.table.path), text)

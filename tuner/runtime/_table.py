@@ -163,16 +163,18 @@ def _rest_of(key: Mapping[str, Value], names: Sequence[str]) -> frozenset[tuple[
     return frozenset(item for item in key.items() if item[0] not in names)
 
 
-def find_in(table: Table, key: Mapping[str, Value]) -> Hit | None:
+def find_in(table: Table, key: Mapping[str, Value], *, quiet: bool = False) -> Hit | None:
     """`Table.find`, where a key that cannot be compared or hashed is a miss.
 
-    A size beyond the ranges that the table was made for is said once.
+    A size beyond the ranges that the table was made for is said once; with `quiet`, it is not.
     """
     try:
         hit = table.find(key)
     except (TypeError, ValueError, OverflowError):
         return None
-    if hit is not None and hit.how == "nearest" and hit.entry is not None and hit.entry.serves:
+    if quiet or hit is None or hit.how != "nearest" or hit.entry is None:
+        return hit
+    if hit.entry.serves:
         sizes = " ".join(
             f"{name}={span.low}..{span.high}" for name, span in hit.entry.serves.items()
         )

@@ -26,6 +26,7 @@ from results_db.range_outcomes import (
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Status, Value, config_key
 from tuner.runtime import Entry, Span, Table, TableError, read
+from tuner.tables.implementations import average_ratios, compare_baselines, name_implementation
 
 #: Sizes that are looked up to count the share that a table serves.
 _LOOKED_UP = 1000
@@ -46,7 +47,7 @@ def list_entries(
     entries = []
     for group in groups:
         boxes, dim, parts = _box_others(group, groups), group.place.dim, group.list_parts()
-        made = [make_entry(part.task) for part in parts]
+        made = [_name_fastest(make_entry(part.task), part, group) for part in parts]
         # Without a declaration, a config is right between the sizes where it passed the gate.
         declared = all(dim in entry.sizes for entry in made)
         verdicts = {} if declared else _list_verdicts(group, trials)
@@ -59,6 +60,17 @@ def list_entries(
             shown = {n: s for n, s in {**boxes, dim: serves}.items() if n in sizes}
             entries.append(replace(entry, sizes=sizes, serves=shown))
     return entries
+
+
+def _name_fastest(entry: Entry, part: RangePart, group: RangeTasks) -> Entry:
+    """The entry with the implementation that is fastest over all measured sizes of its part."""
+    config = part.segment.config
+    sizes = [
+        compare_baselines(task, outcome.loss(config))
+        for outcome, task in group.known
+        if outcome.size in part.segment.sizes
+    ]
+    return name_implementation(entry, average_ratios(sizes))
 
 
 def _list_verdicts(group: RangeTasks, trials: _Trials) -> dict[int, dict[str, bool]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,10 +13,11 @@ from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.log_ratio import THRESHOLD, LogRatio, Verdict, split_ratio
+from search_spaces.log_ratio import LogRatio, split_ratio
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.tables.implementations import compare_baselines, name_implementation
 from tuner.tables.kernel_facts import kernel_facts
 from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.range_entries import list_coverage, list_entries
@@ -159,10 +159,8 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
         (t for t in stored.trials(task.task_id) if config_key(t.config) == shipped_key), None
     )
     confirmed = selection.confirmed_at
-    over = {each.name: ships.over(each) for each in task.baselines if each.median_us is not None}
-    known = {name: ratio for name, ratio in over.items() if ratio is not None}
     kernel, key = stored.kernel(task.key.kernel), task.key.workload.as_dict()
-    return Entry(
+    found = Entry(
         key=key,
         config=dict(ships.config),
         verdict=selection.verdict,
@@ -180,25 +178,8 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
         },
         dtypes=launch_dtypes(kernel, task.key.workload, ships.config, task.key.device),
         sizes=valid_sizes(kernel, task.key.device, key, ships.config),
-        implementation=pick_implementation(known),
-        baselines={name: round(ratio.ratio, 4) for name, ratio in known.items()},
     )
-
-
-def pick_implementation(over: Mapping[str, LogRatio]) -> str:
-    """`tuned`, or the baseline that is surely faster; of several within 1 %, the plainest: eager
-    before others, and one that is compiled last.
-
-    over: ln(baseline time / config time) by baseline.
-    """
-    if not over:
-        return "tuned"
-    fastest = min(over, key=lambda name: over[name].value)
-    if (-over[fastest]).verdict() is not Verdict.SLOWER:
-        return "tuned"
-    near = over[fastest].value + math.log1p(THRESHOLD)
-    equal = [name for name, ratio in over.items() if ratio.value <= near]
-    return min(equal, key=lambda name: (name != "eager", name.startswith("compile"), name))
+    return name_implementation(found, compare_baselines(task))
 
 
 def round_ratio(over: LogRatio | None) -> tuple[float | None, tuple[float, float] | None]:
