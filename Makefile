@@ -11,16 +11,20 @@ install: $(VENV)/.base  ## what is needed to use it, in .venv
 quickstart: install  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
-# Those that start clusters, kill processes or time a device go one after the other. The others keep
-# their order: xdist would put files with few tests last, which are often those with long ones.
-ALONE := slow or ray or postgres or gpu
-# Some tests wait most of the time: half as many again as processors, and at most four.
-SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
+# Those that start clusters or kill processes go one after the other, beside all others; then come
+# those that time a GPU. The others keep their order: xdist would put files with few tests last,
+# which are often those with long ones.
+ALONE := (slow or ray or postgres) and not gpu
+ALONE_LOG := build/tests_one_by_one.log
+PYTEST := $(BIN)/python -m pytest --durations 20
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
-	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
-	  --no-loadscope-reorder --durations 20; \
-	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
+	@mkdir -p $(dir $(ALONE_LOG))
+	$(PYTEST) -m "$(ALONE)" > $(ALONE_LOG) 2>&1 & alone=$$!; \
+	$(PYTEST) -m "not (slow or ray or postgres or gpu)" --numprocesses auto --dist loadfile \
+	  --no-loadscope-reorder; first=$$?; \
+	wait $$alone; second=$$?; cat $(ALONE_LOG); \
+	$(PYTEST) -m gpu && exit $$((first + second))
 
 # The pairs of Triton and torch, as files of constraints. CI, which has little time, takes the newest.
 PAIRS := constraints-oldest.txt constraints-newest.txt
