@@ -16,12 +16,14 @@ quickstart: install  ## tune on this machine: database, report and tables under 
 # which are often those with long ones.
 ALONE := (slow or ray or postgres) and not gpu
 ALONE_LOG := build/tests_one_by_one.log
+# Some tests wait most of the time: half as many again as processors, and at most four.
+SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
 PYTEST := $(BIN)/python -m pytest --durations 20
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
 	@mkdir -p $(dir $(ALONE_LOG))
 	$(PYTEST) -m "$(ALONE)" > $(ALONE_LOG) 2>&1 & alone=$$!; \
-	$(PYTEST) -m "not (slow or ray or postgres or gpu)" --numprocesses auto --dist loadfile \
+	$(PYTEST) -m "not (slow or ray or postgres or gpu)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
 	  --no-loadscope-reorder; first=$$?; \
 	wait $$alone; second=$$?; cat $(ALONE_LOG); \
 	$(PYTEST) -m gpu && exit $$((first + second))
