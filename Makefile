@@ -11,10 +11,10 @@ install: $(VENV)/.base  ## what is needed to use it, in .venv
 quickstart: install  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
-# Those that start clusters or kill processes go one after the other, beside all others; then come
-# those that time a GPU. The others keep their order: xdist would put files with few tests last,
-# which are often those with long ones.
-ALONE := (slow or ray or postgres) and not gpu
+# Tests that start clusters or kill processes run one after the other, at the same time as the
+# others. Tests of a GPU run last, since they time it. The others keep their order: xdist would put
+# files with few tests last, and these often have long tests.
+ALONE := slow or ray or postgres
 ALONE_LOG := build/tests_one_by_one.log
 # Some tests wait most of the time: half as many again as processors, and at most four.
 SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
@@ -22,8 +22,8 @@ PYTEST := $(BIN)/python -m pytest --durations 20
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
 	@mkdir -p $(dir $(ALONE_LOG))
-	$(PYTEST) -m "$(ALONE)" > $(ALONE_LOG) 2>&1 & alone=$$!; \
-	$(PYTEST) -m "not (slow or ray or postgres or gpu)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
+	$(PYTEST) -m "($(ALONE)) and not gpu" > $(ALONE_LOG) 2>&1 & alone=$$!; \
+	$(PYTEST) -m "not ($(ALONE) or gpu)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
 	  --no-loadscope-reorder; first=$$?; \
 	wait $$alone; second=$$?; cat $(ALONE_LOG); \
 	$(PYTEST) -m gpu && exit $$((first + second))

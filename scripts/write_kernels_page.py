@@ -66,7 +66,7 @@ COLUMNS = """*Time* is the median of the confirmation. *Over default* and *over 
 times of the default config and of each baseline divided by the time of the winner. *Roofline* is
 the bound by the peak rates of the device's data sheet, divided by the time.
 """
-#: The workloads of the README, in its order; of each family, what is behind too.
+#: The workloads in the README, by kernel; those in which a baseline is faster are among them.
 WINNERS_PLACE = "h100"
 WINNERS = {
     "softmax": ["rows=8192 cols=8192 dtype=bfloat16", "rows=16384 cols=5003 dtype=bfloat16"],
@@ -94,9 +94,9 @@ WINNERS = {
         "tokens=1 experts=256 top_k=8 hidden=7168 intermediate=256 gemm=gate_up_silu dtype=bfloat16"
     ],
 }
-#: Baselines that need no library beside torch.
+#: The baselines that torch itself provides.
 OF_TORCH = ("eager", "compile", "torchscript")
-#: Operations for each byte from which a winner's rate is that of its operations.
+#: From this many operations per byte on, the table shows TFLOP/s in the place of TB/s.
 COMPUTE_BOUND = 100
 
 

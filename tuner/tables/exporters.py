@@ -110,7 +110,7 @@ def _check_name(name: str, format: str) -> None:
 def _obstacles(results: Results, table: Table) -> Iterator[str]:
     """Why no launch of an adopted kernel hits a table; launch code of other kernels is unknown.
 
-    `tuner.apply` makes the workload of a captured kernel of the whole call.
+    For a captured kernel, `tuner.apply` derives the workload from the whole call.
     """
     kernel = results.kernel(table.kernel)
     parts = getattr(kernel, "parts", None)
