@@ -35,26 +35,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", help="a part of the tables' file names, such as H100")
     options = parser.parse_args()
-    found: dict[bool, dict[str, list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
+    but_compile: dict[str, list[float]] = defaultdict(list)
+    over_all: dict[str, list[float]] = defaultdict(list)
     for file in sorted(TABLES.glob(f"*{options.device}*.json")):
         table = runtime.read(file)
         for entry in table.entries:
-            runs, _ = pick(entry.implementation, entry.baselines)
-            own = entry.baselines.get(runs, 1.0)
-            for with_compile, kernels in found.items():
-                others = [
-                    ratio
-                    for name, ratio in entry.baselines.items()
-                    if with_compile or not name.startswith("compile")
-                ]
-                if others:
-                    kernels[table.kernel].append(min(others) / own)
+            runs, gain = pick(entry.implementation, entry.baselines)
+            if gain is not None:
+                but_compile[table.kernel].append(gain)
+            if entry.baselines:
+                fastest = min(entry.baselines.values())
+                over_all[table.kernel].append(fastest / entry.baselines.get(runs, 1.0))
     result = {
         name: {
-            **summarise([each for ratios in found[with_compile].values() for each in ratios]),
-            "kernels": {kernel: summarise(each) for kernel, each in found[with_compile].items()},
+            **summarise([each for ratios in kernels.values() for each in ratios]),
+            "kernels": {kernel: summarise(each) for kernel, each in kernels.items()},
         }
-        for name, with_compile in (("over the fastest but compile", False), ("over all", True))
+        for name, kernels in (
+            ("over the fastest but compile", but_compile),
+            ("over all", over_all),
+        )
     }
     print(json.dumps({"device": options.device, **result}, indent=1))
 

@@ -33,6 +33,7 @@ from matmul_tasks import facts  # noqa: E402
 from operator_calls import call_of, results_of  # noqa: E402
 
 from search_spaces import registry  # noqa: E402
+from search_spaces.baselines import is_compiled  # noqa: E402
 from search_spaces.records import Workload  # noqa: E402
 from tuner import ops, runtime  # noqa: E402
 from tuner.ops import choosing  # noqa: E402
@@ -77,7 +78,7 @@ def judge(kernel: Any, entry: Any, pairs: int) -> dict[str, Any] | None:
     (used,) = [use for use in ops.report() if use.workload == workload.key][:1] or [None]
     found["runs"] = used.implementation if used else "eager"
     found["table"] = {"implementation": entry.implementation, **entry.baselines}
-    others = {name: r for name, r in entry.baselines.items() if not name.startswith("compile")}
+    others = {name: r for name, r in entry.baselines.items() if not is_compiled(name)}
     if others:
         fastest = min(others, key=others.__getitem__)
         baseline = kernel.baselines(workload)[fastest]

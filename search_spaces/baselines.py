@@ -52,6 +52,11 @@ def find_baseline(kernel: Kernel, workload: Workload, name: str) -> Baseline:
     return found
 
 
+def is_compiled(name: str) -> bool:
+    """Whether `torch.compile` makes a baseline, which its name begins with then."""
+    return name.startswith("compile")
+
+
 def _plugin_names(kernel: Kernel) -> tuple[str, ...]:
     return () if "simulated" in kernel.kinds else BASELINES.names()
 

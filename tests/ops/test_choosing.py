@@ -73,6 +73,7 @@ def test_eps_changes_no_choice():
         ("compile", {"eager": 1.3, "compile": 0.9}, ("tuned", 1.3)),
         ("compile", {"eager": 0.95, "vendor": 0.97, "compile": 0.9}, ("eager", 1.0)),
         ("compile", {"compile": 0.9}, ("tuned", None)),
+        ("compile_product", {"eager": 1.3, "compile_product": 0.9}, ("tuned", 1.3)),
         ("eager", {"eager": 0.5, "vendor": 0.6}, ("eager", 1.0)),
     ],
 )

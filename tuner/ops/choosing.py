@@ -2,8 +2,8 @@
 
 The tables are those of `TUNER_TABLES`, then those of the package. An entry names what its
 confirmation found fastest; between entries the nearest valid one decides. A problem without an
-entry gets torch. `compile` runs nowhere, since a call must not start a compiler: the fastest other
-implementation takes its place.
+entry gets torch. What `torch.compile` makes runs nowhere, since a call must not start a compiler:
+the fastest other implementation takes its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from search_spaces import registry
+from search_spaces.baselines import is_compiled
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value
@@ -79,10 +80,10 @@ def pick(
     """The implementation that may run in a call, and its gain over the fastest baseline.
 
     implementation, baselines: of an entry; the time of each baseline over that of the entry's
-    config. without: what failed. The fastest of the others replaces these and `compile`.
+    config. without: what failed. The fastest of the others replaces these and what is compiled.
     """
-    others = {name: ratio for name, ratio in baselines.items() if name != _COMPILED}
-    if implementation == _COMPILED or implementation in without:
+    others = {name: ratio for name, ratio in baselines.items() if not is_compiled(name)}
+    if is_compiled(implementation) or implementation in without:
         times = {name: r for name, r in {TUNED: 1.0, **others}.items() if name not in without}
         implementation = min(times, key=times.__getitem__, default=EAGER)
     if not others:

@@ -12,6 +12,7 @@ from statistics import fmean
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
+from search_spaces.baselines import is_compiled
 from search_spaces.log_ratio import THRESHOLD, LogRatio, Verdict
 from tuner.runtime import Entry
 
@@ -60,4 +61,4 @@ def pick_fastest(over: Mapping[str, LogRatio]) -> str:
         return "tuned"
     near = over[fastest].value + math.log1p(THRESHOLD)
     equal = [name for name, ratio in over.items() if ratio.value <= near]
-    return min(equal, key=lambda name: (name != "eager", name.startswith("compile"), name))
+    return min(equal, key=lambda name: (name != "eager", is_compiled(name), name))
