@@ -75,7 +75,7 @@ def judge(kernel: Any, entry: Any, pairs: int) -> dict[str, Any] | None:
     ]
     found |= {"errors": errors, "correct": max(errors) <= bound}
     del exact, outputs
-    (used,) = [use for use in ops.report() if use.workload == workload.key][:1] or [None]
+    (used,) = [use for use in ops.report() if use.workload == workload.key][-1:] or [None]
     found["runs"] = used.implementation if used else "eager"
     found["table"] = {"implementation": entry.implementation, **entry.baselines}
     others = {name: r for name, r in entry.baselines.items() if not is_compiled(name)}
