@@ -1,9 +1,11 @@
 """Tune ranges of sizes, then judge their tables at random sizes that were not measured.
 
-For each range: device time against that of one size, hits at random sizes, wrong results there, and
-at a sample of them the loss of the table's config against a search of that size of its own, both
-measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=value ...`. With
---database, `tuner promote RUN --to FOLDER` adds a range to published tables.
+For each range: device time against that of one size, hits at random sizes, wrong results there by a
+comparison of this script's own, and at a sample of them the loss of the table's config against a
+search of that size of its own, both measured side by side by `tuner bench`. A range is `kernel
+dim=1..8192 other=value ...`. With --database, `tuner promote RUN --to FOLDER` adds a range to
+published tables. With --tables, nothing is tuned: the tables of a folder are judged, by hits and
+results alone, which Triton's interpreter (TRITON_INTERPRET=1) can do as well.
 
     python benchmarks/range_coverage.py --out OUT.json \\
         "cpu_softmax rows=1..4096 cols=512 dtype=float32"
@@ -11,6 +13,7 @@ measured side by side by `tuner bench`. A range is `kernel dim=1..8192 other=val
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -19,8 +22,13 @@ import time
 from pathlib import Path
 
 from matmul_tasks import facts
+from valid_configs import GPU, is_right
 
 import tuner
+from search_spaces.records import Workload
+from search_spaces.registry import load
+from tuner import runtime
+from workers.backends.interpreter.arithmetic import extend
 
 #: The ranges of the issue on tables, for a GPU.
 DEFAULT = [
@@ -32,8 +40,10 @@ DEFAULT = [
     "softmax rows=1..65536 cols=4096 dtype=bfloat16",
     "attention sequence=128..32768 batch=1 heads=16 head_dim=128 causal=true dtype=bfloat16",
 ]
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: What is printed of a range.
-SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst regret", "wrong")
+SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst regret", "wrong",
+         "wrong results")  # fmt: skip
 
 
 def read_dims(text):
@@ -68,6 +78,42 @@ def device_s(results):
     return sum(float(each.trials["device_s"].sum()) for each in results if len(each.trials))
 
 
+def draw_sizes(sizes, count, rng, measured=()):
+    """Different random sizes of a range that were not measured."""
+    drawn = dict.fromkeys(sizes.draw(8 * count, rng.randrange(2**31)))
+    return [size for size in drawn if size not in measured][:count]
+
+
+def check_results(name, dims, dim, configs):
+    """What is known of the results of configs by size: hits, verified sizes and wrong ones."""
+    kernel, wrong = load(name), []
+    known = {size: config for size, config in configs.items() if config is not None}
+    if verifies := "cuda" in kernel.kinds and (GPU or INTERPRETED):
+        for size, config in known.items():
+            workload = Workload.from_mapping({**dims, dim: size})
+            if not is_right(kernel, workload, config):
+                wrong.append([size, config])
+    return {
+        "hits": len(known) / len(configs),
+        "verified": len(known) if verifies else 0,
+        "wrong results": wrong,
+        "configs": len({json.dumps(each, sort_keys=True) for each in known.values()}),
+    }
+
+
+def judge_tables(folder, text, options):
+    """Hits and results of the tables of a folder at random sizes."""
+    name, dims = read_dims(text)
+    ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
+    began = time.monotonic()
+    configs = {}
+    for size in draw_sizes(sizes, options.sizes, random.Random(7)):
+        hit = runtime.lookup(name, {**dims, dim: size}, tables=folder, stale="use", quiet=True)
+        configs[size] = None if hit is None or hit.how == "default" else dict(hit.config)
+    found = check_results(name, dims, dim, configs)
+    return {"range": text, **found, "seconds": round(time.monotonic() - began, 1)}
+
+
 def judge(session, text, options):
     name, dims = read_dims(text)
     ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
@@ -77,8 +123,7 @@ def judge(session, text, options):
     found["seconds"] = round(time.monotonic() - began, 1)
     measured = {each.workload[dim] for each in result.results}
     rng = random.Random(7)
-    drawn = dict.fromkeys(sizes.draw(8 * options.sizes, rng.randrange(2**31)))
-    unseen = [size for size in drawn if size not in measured][: options.sizes]
+    unseen = draw_sizes(sizes, options.sizes, rng, measured)
     configs = {size: result.config(**{dim: size}) for size in unseen}
     losses, wrong, own_s = {}, [], []
     for size in rng.sample(unseen, min(options.sample, len(unseen))):
@@ -98,8 +143,7 @@ def judge(session, text, options):
             for each in sorted(result.results, key=lambda each: each.workload[dim])
         },
         "those of own searches": round(statistics.mean(own_s), 3),
-        "configs": len({json.dumps(each, sort_keys=True) for each in configs.values()}),
-        "hits": sum(config is not None for config in configs.values()) / len(unseen),
+        **check_results(name, dims, dim, configs),
         "judged at": len(regrets),
         "wrong": wrong,
         "median regret": round(statistics.median(regrets), 4),
@@ -124,15 +168,22 @@ def main():
                         default="auto")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, help="a file, written after each range")
     parser.add_argument("--database", type=Path, help="a file that keeps the runs")
+    parser.add_argument("--tables", type=Path, help="a folder of tables; nothing is tuned")
     options = parser.parse_args()
     result = {"what": __doc__.splitlines()[0], "toolchain": facts(), "ranges": []}
+    if INTERPRETED:
+        extend()
     url = f"sqlite:///{options.database.resolve()}" if options.database else None
     with tuner.session(database=url) as session:
         for text in options.ranges or DEFAULT:
-            found = judge(session, text, options)
+            if options.tables:
+                found = judge_tables(options.tables, text, options)
+            else:
+                found = judge(session, text, options)
             result["ranges"].append(found)
             options.out.write_text(json.dumps(result, indent=1) + "\n")
-            print({name: found[name] for name in SHOWN}, file=sys.stderr, flush=True)
+            shown = {name: found[name] for name in SHOWN if name in found}
+            print(shown, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
