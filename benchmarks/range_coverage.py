@@ -46,8 +46,8 @@ SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst 
          "wrong results")  # fmt: skip
 
 
-def read_dims(text):
-    """The kernel's name and its workload; `a..b` is a range, the rest is as in JSON."""
+def read_range(text):
+    """The kernel's name, its dims, the dim that is a range `a..b`, and its sizes."""
     name, *words = text.split()
     dims = {}
     for word in words:
@@ -56,7 +56,8 @@ def read_dims(text):
             dims[dim] = tuner.Range.parse(value) if ".." in value else json.loads(value)
         except json.JSONDecodeError:
             dims[dim] = value
-    return name, dims
+    ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
+    return name, dims, dim, sizes
 
 
 def compare(name, workload, configs):
@@ -103,8 +104,7 @@ def check_results(name, dims, dim, configs):
 
 def judge_tables(folder, text, options):
     """Hits and results of the tables of a folder at random sizes."""
-    name, dims = read_dims(text)
-    ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
+    name, dims, dim, sizes = read_range(text)
     began = time.monotonic()
     configs = {}
     for size in draw_sizes(sizes, options.sizes, random.Random(7)):
@@ -115,8 +115,7 @@ def judge_tables(folder, text, options):
 
 
 def judge(session, text, options):
-    name, dims = read_dims(text)
-    ((dim, sizes),) = [(k, v) for k, v in dims.items() if isinstance(v, tuner.Range)]
+    name, dims, dim, sizes = read_range(text)
     began = time.monotonic()
     result = session.tune(name, dims, budget=options.budget, fresh=True)
     found = {"range": text, "run": result.results[0].run_id}
