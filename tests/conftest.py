@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+# Several processes of tests share the processors: a thread of torch that has nothing to do must not
+# spin, as it does by default, or short tests take ten times as long. Set before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Triton imports Gluon at the first launch. If that is an interpreted one, Gluon keeps functions
 # that the interpreter has replaced for the launch, and no Gluon compiles in that process any more.
 import triton.experimental.gluon  # noqa: F401
