@@ -92,8 +92,12 @@ def check_results(name, dims, dim, configs):
     if verifies := "cuda" in kernel.kinds and (GPU or INTERPRETED):
         for size, config in known.items():
             workload = Workload.from_mapping({**dims, dim: size})
-            if not is_right(kernel, workload, config):
-                wrong.append([size, config])
+            try:
+                fault = "" if is_right(kernel, workload, config) else "is wrong"
+            except Exception as error:  # the other sizes are still to be judged
+                fault = f"{type(error).__name__}: {error}"[:300]
+            if fault:
+                wrong.append([size, config, fault])
     return {
         "hits": len(known) / len(configs),
         "verified": len(known) if verifies else 0,
