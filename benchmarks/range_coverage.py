@@ -42,8 +42,7 @@ DEFAULT = [
 ]
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: What is printed of a range.
-SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst regret", "wrong",
-         "wrong results")  # fmt: skip
+SHOWN = ("range", "seconds", "hits", "median regret", "95th percentile", "worst regret", "wrong")
 
 
 def read_range(text):
@@ -101,7 +100,7 @@ def check_results(name, dims, dim, configs):
     return {
         "hits": len(known) / len(configs),
         "verified": len(known) if verifies else 0,
-        "wrong results": wrong,
+        "wrong": wrong,
         "configs": len({json.dumps(each, sort_keys=True) for each in known.values()}),
     }
 
@@ -128,7 +127,8 @@ def judge(session, text, options):
     rng = random.Random(7)
     unseen = draw_sizes(sizes, options.sizes, rng, measured)
     configs = {size: result.config(**{dim: size}) for size in unseen}
-    losses, wrong, own_s = {}, [], []
+    checked = check_results(name, dims, dim, configs)
+    losses, own_s = {}, []
     for size in rng.sample(unseen, min(options.sample, len(unseen))):
         workload = {**dims, dim: size}
         own = session.tune(name, workload, budget=options.budget, fresh=True)
@@ -138,7 +138,7 @@ def judge(session, text, options):
         if row["status"] == "correct":
             losses[size] = [row["ratio"] - 1, row["low"] - 1, row["high"] - 1]
         else:
-            wrong.append([size, row["status"], row["note"]])
+            checked["wrong"].append([size, configs[size], f"{row['status']}: {row['note']}"])
     regrets = sorted(max(0.0, loss) for loss, _, _ in losses.values())
     return found | {
         "trials and device seconds": {
@@ -146,9 +146,8 @@ def judge(session, text, options):
             for each in sorted(result.results, key=lambda each: each.workload[dim])
         },
         "those of own searches": round(statistics.mean(own_s), 3),
-        **check_results(name, dims, dim, configs),
+        **checked,
         "judged at": len(regrets),
-        "wrong": wrong,
         "median regret": round(statistics.median(regrets), 4),
         "95th percentile": round(regrets[int(0.95 * (len(regrets) - 1))], 4),
         "worst regret": round(regrets[-1], 4),
@@ -179,10 +178,8 @@ def main():
     url = f"sqlite:///{options.database.resolve()}" if options.database else None
     with tuner.session(database=url) as session:
         for text in options.ranges or DEFAULT:
-            if options.tables:
-                found = judge_tables(options.tables, text, options)
-            else:
-                found = judge(session, text, options)
+            tables = options.tables
+            found = judge_tables(tables, text, options) if tables else judge(session, text, options)
             result["ranges"].append(found)
             options.out.write_text(json.dumps(result, indent=1) + "\n")
             shown = {name: found[name] for name in SHOWN if name in found}
