@@ -39,6 +39,7 @@ CASES = {
     "llama forward, batch 1": ("llama", 1, 4096, False),
     "llama forward, batch 8": ("llama", 8, 4096, False),
     "llama forward and backward, batch 1": ("llama", 1, 4096, True),
+    "llama forward and backward, batch 8": ("llama", 8, 4096, True),
     "llama forward, 32 single tokens": ("llama", 32, 1, False),
     "dit forward, batch 16": ("dit", 16, 1024, False),
 }
