@@ -62,7 +62,9 @@ def rows_of_layers(found):
     ("file", "list_rows"),
     [
         ("h100/ops_workloads.json", rows_of_workloads),
-        ("h100/ops_blocks_compiled.json", rows_of_layers),
+        ("h100/ops_blocks.json", rows_of_layers),
+        ("h200/ops_blocks.json", rows_of_layers),
+        ("h200/ops_blocks_batch_8.json", rows_of_layers),
     ],
 )
 def test_the_figures_are_those_of_the_files(file, list_rows):
