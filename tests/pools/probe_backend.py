@@ -61,7 +61,8 @@ class ProbeBackend(Backend):
 
         `hang` never ends, `crash` ends the process, `raise` fails, `compile` must be compiled
         first, and any other name is the seconds that its launch takes. A file in the folder
-        `PROBE_PARTS` gets the times of all parts on the device.
+        `PROBE_PARTS` gets the times of all parts on the device, and of `fault` as one begins that
+        never returns.
         """
         name = part.baseline
         self._parts.append(f"{part.kind} {name}".strip())
@@ -70,6 +71,9 @@ class ProbeBackend(Backend):
             return PartResult(done=True)
         if name == "compile" and name not in self._compiled:
             return PartResult(done=False, compile_first=(name,))
+        if name in ("hang", "crash"):
+            with recorded("fault"):
+                pass
         with recorded("part"):
             if name == "hang":
                 time.sleep(60)

@@ -63,8 +63,8 @@ def recorded(folder: Path) -> list[tuple[str, float, float]]:
     return sorted(((what, float(a), float(b)) for what, a, b in lines), key=lambda one: one[1])
 
 
-def parts(folder: Path) -> int:
-    return sum(what == "part" for what, *_ in recorded(folder))
+def parts(folder: Path, kind: str = "part") -> int:
+    return sum(what == kind for what, *_ in recorded(folder))
 
 
 def test_the_standby_has_done_everything_before_the_confirmation(runner, folder):
@@ -131,10 +131,10 @@ def test_parts_take_their_turn_in_a_search_without_pauses(runner, folder):
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash"])
-def test_a_part_that_ends_the_standby_costs_no_result(runner, fault):
+def test_a_part_that_ends_the_standby_costs_no_result(runner, folder, fault):
     standby = runner.standby_pid
     measured(runner, job_of(upcoming_baselines=(fault,)))
-    time.sleep(0.2)
+    wait_until(lambda: parts(folder, "fault") == 1)
     first = runner.pid
     for _ in range(3):
         assert measured(runner, job_of({"x": 1}, upcoming_baselines=(fault,))).outcomes
