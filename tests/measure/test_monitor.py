@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import wait_until
 
 from workers.measure.monitor import Monitor, Sample, nvml_reader, reason_names
 
 
-def _watched(samples, seconds=0.0):
+def _watched(samples):
     given_samples = iter(samples)
     last = samples[-1]
     with Monitor(lambda: next(given_samples, last)) as monitor:
-        time.sleep(seconds)
+        pass
     return monitor.summary()
 
 
-def test_the_summary_of_two_readings():
+def test_the_summary_of_two_readings(monkeypatch):
+    monkeypatch.setattr("workers.measure.monitor._INTERVAL_S", 600.0)
     seen = _watched([Sample(1980.0, 300.0, 40.0, 0x1), Sample(1480.0, 690.0, 61.0, 0x4)])
     assert seen == {
         "sm_mhz": 1730.0,
@@ -31,8 +31,15 @@ def test_the_summary_of_two_readings():
 
 
 def test_it_reads_while_the_block_runs():
-    seen = _watched([Sample(1000.0), Sample(500.0), Sample(1000.0)], seconds=0.2)
-    assert seen["sm_mhz_min"] == 500.0
+    readings = []
+
+    def read():
+        readings.append(Sample(500.0 if len(readings) == 1 else 1000.0))
+        return readings[-1]
+
+    with Monitor(read) as monitor:
+        wait_until(lambda: len(readings) >= 2)
+    assert monitor.summary()["sm_mhz_min"] == 500.0
 
 
 @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])

@@ -110,6 +110,10 @@ class Farm:
         )
         return replace(job, protocol=QUICK)
 
+    def endless_job(self, job_id: str) -> MeasureJob:
+        """A measurement that is in flight until something ends it."""
+        return replace(self.measure_job(job_id, self.config("hang")), timeout_s=10 * LIMIT_S)
+
     def artifact(self, config: Config) -> Artifact:
         space = self.kernel.recorded
         entry = space[config]
@@ -154,7 +158,8 @@ def child_of(name: str) -> int:
 
 
 def owner_of(name: str) -> int:
-    """The process that holds the builder or runner: this one, or Ray's."""
+    """The process that holds the builder or runner, once it has a worker: this one, or Ray's."""
+    wait_until(lambda: child_of(name) > 0)
     tree, servers = parents(), forked(os.getpid())
     owner = tree[child_of(name)]
     while owner in servers:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pool_contract import Farm, PoolContract, owner_of, spec
+from pool_contract import Farm, PoolContract, child_of, owner_of, spec
 from processes import alive, below, kill, named, title, wait_until
 
 from search_spaces.errors import TunerError
@@ -31,7 +31,7 @@ def farm(tmp_path_factory):
 
 class TestRayPool(PoolContract):
     def test_killing_a_runners_actor_loses_the_job_and_brings_the_worker_back(self, farm: Farm):
-        farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config(""), slow=True))
+        farm.pool.submit_measure("simulated-0", farm.endless_job("m"))
         wait_until(lambda: len(named(os.getpid(), "simulated-0")) == 3)
         orphans = named(os.getpid(), "simulated-0")
         kill(owner_of("simulated-0"))
@@ -48,10 +48,10 @@ class TestRayPool(PoolContract):
     def test_calls_of_a_dead_node_fail_even_if_ray_does_not_answer(self, farm: Farm, monkeypatch):
         (cold,) = (each for each in farm.pool._states if each.name == "builder-0")
         farm.until(lambda: cold.warm)
-        farm.pool.submit_measure("simulated-0", farm.measure_job("d", farm.config(""), slow=True))
         frozen = [owner_of("simulated-0"), owner_of("builder-0")]
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
+        farm.pool.submit_measure("simulated-0", farm.measure_job("d", farm.config("")))
         cold.warm = False  # so that it is sent another step
         monkeypatch.setattr(ray_nodes, "alive", list)
         monkeypatch.setattr(ray_pool, "_SURVEY_S", 1.0)
@@ -71,17 +71,19 @@ class TestRayPool(PoolContract):
         assert isinstance(event, Measured)
 
     def test_killing_a_builders_actor_loses_the_job_and_no_builder(self, farm: Farm):
+        farm.until(lambda: farm.pool.warm)
+        owner = owner_of("builder-0")
+        os.kill(child_of("builder-0"), signal.SIGSTOP)  # so that it does not end its build
         for index in range(2):
-            farm.pool.submit_build(farm.build_job(f"b{index}", farm.config(""), slow=True))
-        wait_until(lambda: len(named(os.getpid(), "builder-0")) == 3)
-        kill(owner_of("builder-0"))
+            farm.pool.submit_build(farm.build_job(f"b{index}", farm.config("")))
+        kill(owner)
         kinds = set()
         while len(kinds) < 2:
             kinds |= {type(e).__name__ for e in farm.pool.poll(5.0) if hasattr(e, "job_id")}
         assert kinds == {"Built", "JobLost"}
         assert farm.pool.builders == 2
         for index in range(2):
-            farm.pool.submit_build(farm.build_job(f"again{index}", farm.config(""), slow=True))
+            farm.pool.submit_build(farm.build_job(f"again{index}", farm.config("")))
         farm.until(lambda: len(named(os.getpid(), "builder-0")) == 3)
 
 

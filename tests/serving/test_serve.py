@@ -238,6 +238,7 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
     trouble: list[str] = []
     with serving(tmp_path) as address:
         page = browser.new_page()
+        page.set_default_timeout(90_000)
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (trouble.append("dialog"), dialog.dismiss()))
