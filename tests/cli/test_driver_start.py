@@ -116,7 +116,7 @@ def first_builds(kind: str, folder: Path) -> dict[str, list]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=880,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list] = json.loads(done.stdout)
@@ -128,6 +128,7 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("first_builds")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
 def test_builds_of_a_built_in_family_are_ordered_without_torch(name, folder):
     kernel = registry.load(name)
