@@ -25,9 +25,11 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 @pytest.fixture
 def farm(postgres: PostgresServer, tmp_path: Path) -> PostgresFarm:
+    """A farm whose trials are slow, so that its run is not over when the server has stopped."""
     short = {"TUNER__DATABASE__TIMEOUT": "2s"}
     url = postgres.new_database()
-    return PostgresFarm(tmp_path / "f", trials=120, builders=1, runners=2, url=url, variables=short)
+    slow = {"trials": 120, "builders": 1, "runners": 2, "time_scale": 1.0}
+    return PostgresFarm(tmp_path / "f", url=url, variables=short, **slow)
 
 
 def assert_whole(farm: PostgresFarm) -> None:
@@ -51,7 +53,7 @@ def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
             pass
         wait_until(lambda: farm.count() >= 50, 60)
@@ -71,7 +73,7 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     patient = dict(farm.variables)
     farm.variables["TUNER__DATABASE__PATIENCE"] = "2s"
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
             printed = farm.ended(driver, 2)
     assert "retrying for up to 2 s" in printed
@@ -103,9 +105,8 @@ def test_ctrl_c_works_while_the_server_is_away(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     log = farm.folder / "log"
-    farm.configure(time_scale=3.0)  # so that the run is not over when the server has stopped
     with farm.driver(stderr=log) as driver:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
             wait_until(lambda: "retrying" in log.read_text(), 60)
             os.killpg(driver.pid, signal.SIGINT)
@@ -129,7 +130,7 @@ def test_a_scheduled_run_that_lost_its_server_is_resumed_by_the_next_tick(
     patient = dict(farm.variables)
     farm.variables["TUNER__DATABASE__PATIENCE"] = "1s"
     with farm.driver(arguments=tick) as first:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
             farm.ended(first, 2)
     before = farm.stored()[1]

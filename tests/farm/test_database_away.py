@@ -30,7 +30,7 @@ def locked(database: Path) -> Iterator[None]:
 def test_a_deleted_database_ends_the_run_and_is_saved(tmp_path: Path) -> None:
     farm = Farm(tmp_path / "farm", "random", trials=90, time_scale=1.0)
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         known = {record.attempt_id for record in farm.records()}
         for path in farm.database.parent.iterdir():
             path.unlink()
@@ -52,7 +52,7 @@ def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
     farm.variables["TUNER__DATABASE__TIMEOUT"] = "0.1s"
     log = farm.folder / "log"
     with farm.driver(stderr=log) as driver:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         with locked(farm.database):
             wait_until(lambda: "database is locked; retrying" in log.read_text(), 60)
         assert driver.wait(120) == 0
@@ -62,7 +62,7 @@ def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
 def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path) -> None:
     farm = Farm(tmp_path / "farm", "random", trials=90, time_scale=1.0)
     with farm.driver() as frozen:
-        wait_until(lambda: farm.count() > 0)
+        wait_until(lambda: farm.count() >= 20, 60)
         # Not during a transaction, which would lock out all others.
         with locked(farm.database):
             os.kill(frozen.pid, signal.SIGSTOP)

@@ -110,10 +110,6 @@ class Farm:
         )
         return replace(job, protocol=QUICK)
 
-    def endless_job(self, job_id: str) -> MeasureJob:
-        """A measurement that is in flight until something ends it."""
-        return replace(self.measure_job(job_id, self.config("hang")), timeout_s=10 * LIMIT_S)
-
     def artifact(self, config: Config) -> Artifact:
         space = self.kernel.recorded
         entry = space[config]

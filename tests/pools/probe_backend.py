@@ -186,3 +186,9 @@ def recorded(what: str) -> Iterator[None]:
     if folder := os.environ.get("PROBE_PARTS"):
         with (Path(folder) / f"{os.getpid()}").open("a") as file:
             file.write(f"{what} {started} {time.monotonic()}\n")
+
+
+def read_recorded(folder: Path) -> list[tuple[str, float, float]]:
+    """What used the device, with start and end, in order of time."""
+    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
+    return sorted(((what, float(a), float(b)) for what, a, b in lines), key=lambda one: one[1])

@@ -31,7 +31,8 @@ def farm(tmp_path_factory):
 
 class TestRayPool(PoolContract):
     def test_killing_a_runners_actor_loses_the_job_and_brings_the_worker_back(self, farm: Farm):
-        farm.pool.submit_measure("simulated-0", farm.endless_job("m"))
+        hanging = farm.measure_job("m", farm.config("hang"), slow=True)
+        farm.pool.submit_measure("simulated-0", hanging)
         wait_until(lambda: len(named(os.getpid(), "simulated-0")) == 3)
         orphans = named(os.getpid(), "simulated-0")
         kill(owner_of("simulated-0"))

@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from installed_plugins import install_plugins
+from probe_backend import read_recorded
 from processes import kill, named, wait_until
 
 from search_spaces.records import Config, Status, Toolchain, Workload
@@ -138,26 +139,21 @@ def test_a_confirmation_whose_winner_failed_starts_a_new_standby(runner):
     assert measured(runner, job_of({"x": 1}, mode=Mode.CONFIRM)).clocks["pid"] == third
 
 
-def test_no_standby_opens_the_device_while_a_confirmation_is_timed(plugin, tmp_path, monkeypatch):
-    (folder := tmp_path / "times").mkdir()
-    monkeypatch.setenv("PROBE_PARTS", f"{folder}")
-    with closing(DeviceRunner("probe", worker_id=NAME, paths=plugin)) as runner:
-        assert runner.info
-        measured(runner, job_of({"x": 1}))
-        standby = standby_of(runner)
-        slow = job_of({"sleep_s": 1.5}, mode=Mode.CONFIRM)
-        thread = threading.Thread(target=measured, args=(runner, slow))
-        thread.start()
-        counts = []
-        while thread.is_alive():
-            count = len(named(os.getpid(), NAME))
-            counts.append((time.monotonic(), count))
-            time.sleep(0.05)
-        # The time at which the confirmation had slept, by its own process.
-        slept = float((folder / f"{standby}").read_text().split()[1])
-        timed = {count for at, count in counts if at < slept}
-        assert timed == {5}  # the server, and two workers with their reapers
-        assert standby_of(runner) == standby
+def test_no_standby_opens_the_device_while_a_confirmation_is_timed(device_times, runner):
+    assert runner.info
+    measured(runner, job_of({"x": 1}))
+    standby = standby_of(runner)
+    slow = job_of({"sleep_s": 1.5}, mode=Mode.CONFIRM)
+    thread = threading.Thread(target=measured, args=(runner, slow))
+    thread.start()
+    counts = []
+    while thread.is_alive():
+        count = len(named(os.getpid(), NAME))
+        counts.append((time.monotonic(), count))
+        time.sleep(0.05)
+    _, slept, _ = read_recorded(device_times)[-1]  # by the process that confirms
+    assert {count for at, count in counts if at < slept} == {5}  # a server, two workers, reapers
+    assert standby_of(runner) == standby
 
 
 def test_in_a_confirmation_a_hanging_candidate_is_killed_and_a_slow_baseline_is_not(runner):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from installed_plugins import install_plugins
+from probe_backend import read_recorded
 from processes import named, wait_until
 
 from search_spaces.records import Config, Toolchain, Workload
@@ -20,16 +21,7 @@ NAME = "probe-8"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """Where the processes record when they used the device."""
-    made = tmp_path / "times"
-    made.mkdir()
-    monkeypatch.setenv("PROBE_PARTS", str(made))
-    return made
-
-
-@pytest.fixture
-def runner(tmp_path, monkeypatch, folder):
+def runner(tmp_path, monkeypatch, device_times):
     install_plugins(tmp_path, "probe", "tuner.backends", {"probe": "probe_backend:ProbeSpec"})
     monkeypatch.syspath_prepend(tmp_path)
     paths = (str(tmp_path), str(Path(__file__).parent))
@@ -57,20 +49,14 @@ def confirmed(runner: DeviceRunner, n: int = 1) -> Measurement:
     return measured(runner, job_of({"x": 1}, n=n, mode=Mode.CONFIRM))
 
 
-def recorded(folder: Path) -> list[tuple[str, float, float]]:
-    """What used the device, with start and end, in order of time."""
-    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
-    return sorted(((what, float(a), float(b)) for what, a, b in lines), key=lambda one: one[1])
+def parts(device_times: Path, kind: str = "part") -> int:
+    return sum(what == kind for what, *_ in read_recorded(device_times))
 
 
-def parts(folder: Path, kind: str = "part") -> int:
-    return sum(what == kind for what, *_ in recorded(folder))
-
-
-def test_the_standby_has_done_everything_before_the_confirmation(runner, folder):
+def test_the_standby_has_done_everything_before_the_confirmation(runner, device_times):
     standby = runner.standby_pid
     measured(runner, job_of(upcoming_baselines=("0", "compile")))
-    wait_until(lambda: parts(folder) == 3)
+    wait_until(lambda: parts(device_times) == 3)
     measured(runner, job_of({"x": 1}, upcoming_baselines=("0", "compile")))
     found = confirmed(runner)
     assert found.clocks["pid"] == standby
@@ -79,62 +65,64 @@ def test_the_standby_has_done_everything_before_the_confirmation(runner, folder)
     assert rest == ["launch 0", "launch compile", "compile compile", "launch compile"]
 
 
-def test_several_tasks_are_prepared_and_each_of_them_once(runner, folder):
+def test_several_tasks_are_prepared_and_each_of_them_once(runner, device_times):
     for n in (1, 2, 3):
         measured(runner, job_of({"x": 1}, n=n, upcoming_baselines=("0",)))
-    wait_until(lambda: parts(folder) == 6)
+    wait_until(lambda: parts(device_times) == 6)
     for n in (1, 2, 3, 3, 2, 1):
         measured(runner, job_of({"x": 1}, n=n, upcoming_baselines=("0",)))
     time.sleep(0.1)
     assert confirmed(runner, n=2).clocks["parts"].count("task") == 3
-    assert parts(folder) == 6
+    assert parts(device_times) == 6
 
 
-def test_other_baselines_of_a_later_run_are_prepared_too(runner, folder):
+def test_other_baselines_of_a_later_run_are_prepared_too(runner, device_times):
     measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
-    wait_until(lambda: parts(folder) == 2)
+    wait_until(lambda: parts(device_times) == 2)
     measured(runner, job_of({"x": 1}, upcoming_baselines=("0.01", "0.02")))
-    wait_until(lambda: parts(folder) == 5)
+    wait_until(lambda: parts(device_times) == 5)
     done = confirmed(runner).clocks["parts"].split(", ")
     assert done[-2:] == ["launch 0.01", "launch 0.02"]
 
 
-def test_a_task_without_a_confirmation_is_not_prepared(runner, folder):
+def test_a_task_without_a_confirmation_is_not_prepared(runner, device_times):
     measured(runner, job_of({"x": 1}, mode=Mode.VERIFY, upcoming_baselines=("0",)))
     measured(runner, job_of({"x": 1}))
     time.sleep(0.1)
-    assert recorded(folder) == [one for one in recorded(folder) if one[0] == "job"]
+    assert read_recorded(device_times) == [
+        one for one in read_recorded(device_times) if one[0] == "job"
+    ]
 
 
-def test_no_part_uses_the_device_while_a_job_does(runner, folder):
+def test_no_part_uses_the_device_while_a_job_does(runner, device_times):
     names = tuple(f"0.{digits}" for digits in ("02", "021", "022", "023", "024"))
     measured(runner, job_of(upcoming_baselines=names))
     for _ in range(300):
         measured(runner, job_of({"sleep_s": 0.01}, upcoming_baselines=names))
         time.sleep(0.02)
-        if parts(folder) == 6:
+        if parts(device_times) == 6:
             break
-    assert parts(folder) == 6
-    uses = recorded(folder)
+    assert parts(device_times) == 6
+    uses = read_recorded(device_times)
     assert {what for what, *_ in uses} == {"part", "job"}
     for (_, _, ended), (_, started, _) in itertools.pairwise(uses):
         assert ended <= started
 
 
-def test_parts_take_their_turn_in_a_search_without_pauses(runner, folder):
+def test_parts_take_their_turn_in_a_search_without_pauses(runner, device_times):
     measured(runner, job_of({"x": 1}))
     for _ in range(10_000):
         measured(runner, job_of({"sleep_s": 0.005}, upcoming_baselines=("0",)))
-        if parts(folder) == 2:
+        if parts(device_times) == 2:
             break
-    assert parts(folder) == 2
+    assert parts(device_times) == 2
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash"])
-def test_a_part_that_ends_the_standby_costs_no_result(runner, folder, fault):
+def test_a_part_that_ends_the_standby_costs_no_result(runner, device_times, fault):
     standby = runner.standby_pid
     measured(runner, job_of(upcoming_baselines=(fault,)))
-    wait_until(lambda: parts(folder, "fault") == 1)
+    wait_until(lambda: parts(device_times, "fault") == 1)
     first = runner.pid
     for _ in range(3):
         assert measured(runner, job_of({"x": 1}, upcoming_baselines=(fault,))).outcomes
@@ -148,33 +136,33 @@ def test_a_part_that_ends_the_standby_costs_no_result(runner, folder, fault):
     assert confirmed(runner, n=2).clocks["parts"].count("launch 0") <= 1
 
 
-def test_a_part_that_fails_is_left_to_the_confirmation(runner, folder):
+def test_a_part_that_fails_is_left_to_the_confirmation(runner, device_times):
     measured(runner, job_of(upcoming_baselines=("0.01", "raise")))
-    wait_until(lambda: parts(folder) >= 2)
+    wait_until(lambda: parts(device_times) >= 2)
     time.sleep(0.1)
     measured(runner, job_of({"x": 1}))
     assert confirmed(runner).outcomes
 
 
-def test_a_standby_that_took_over_is_followed_by_one_that_prepares_again(runner, folder):
+def test_a_standby_that_took_over_is_followed_by_one_that_prepares_again(runner, device_times):
     measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
-    wait_until(lambda: parts(folder) == 2)
+    wait_until(lambda: parts(device_times) == 2)
     standby = runner.standby_pid
     os.kill(runner.pid, 9)
     measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
     assert runner.pid == standby
-    wait_until(lambda: parts(folder) == 4)
+    wait_until(lambda: parts(device_times) == 4)
     found = confirmed(runner)
     assert found.clocks["pid"] != standby
     assert sorted(found.clocks["parts"].split(", ")) == ["import", "launch 0", "task"]
 
 
-def test_a_series_of_crashes_ends_the_preparation_of_a_task(runner, folder):
+def test_a_series_of_crashes_ends_the_preparation_of_a_task(runner, device_times):
     for prepared in (2, 4, 6, 6):
         measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
-        wait_until(lambda prepared=prepared: parts(folder) == prepared)
+        wait_until(lambda prepared=prepared: parts(device_times) == prepared)
         wait_until(lambda: runner.standby_pid is not None)
         os.kill(runner.pid, 9)
     time.sleep(0.2)
     assert confirmed(runner).outcomes
-    assert parts(folder) == 6
+    assert parts(device_times) == 6
