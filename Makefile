@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: install quickstart test toolchains lint types docs check clean
+.PHONY: install quickstart test test-all toolchains lint types docs check clean
 
 install: $(VENV)/.base  ## what is needed to use it, in .venv
 
@@ -19,14 +19,22 @@ ALONE_LOG := build/tests_one_by_one.log
 # Some tests wait most of the time: half as many again as processors, and at most four.
 SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
 PYTEST := $(BIN)/python -m pytest --durations 20
-
-test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
+# The tests that a marker expression selects; fails if one of them does.
+define RUN_TESTS
 	@mkdir -p $(dir $(ALONE_LOG))
-	$(PYTEST) -m "($(ALONE)) and not gpu" > $(ALONE_LOG) 2>&1 & alone=$$!; \
-	$(PYTEST) -m "not ($(ALONE) or gpu)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
+	$(PYTEST) -m "($(ALONE)) and $(1)" > $(ALONE_LOG) 2>&1 & alone=$$!; \
+	$(PYTEST) -m "not ($(ALONE)) and $(1)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
 	  --no-loadscope-reorder; first=$$?; \
-	wait $$alone; second=$$?; cat $(ALONE_LOG); \
-	$(PYTEST) -m gpu && exit $$((first + second))
+	wait $$alone; second=$$?; cat $(ALONE_LOG); exit $$((first + second))
+endef
+
+test: $(VENV)/.dev  ## the tests of every change: one test of each law, all variants of changed families
+	$(call RUN_TESTS,not (full or gpu))
+
+test-all: export FAMILIES = all
+test-all: $(VENV)/.dev  ## every test and every variant, for a night; tests of a GPU last
+	$(call RUN_TESTS,not gpu)
+	$(PYTEST) -m gpu
 
 # The pairs of Triton and torch, as files of constraints. CI, which has little time, takes the newest.
 PAIRS := constraints-oldest.txt constraints-newest.txt
@@ -44,7 +52,7 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev  ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict
 
-check: lint types docs test toolchains
+check: lint types docs test-all toolchains
 
 $(VENV)/.base: pyproject.toml constraints.txt scripts/system-packages
 	scripts/system-packages build
