@@ -4,7 +4,7 @@
 
 For each file of constraints (by default the oldest, the pinned and the newest pair), a virtual
 environment gets its Triton (`scripts/toolchain-venv`) and each subject below is run there, with few
-variants of each family (FEW_VARIANTS=1). Prints a line per subject; the exit code is 1 if any
+variants of each family (FAMILIES=few). Prints a line per subject; the exit code is 1 if any
 failed. With --write, the table in docs/installation.md says what was run. CI runs the newest pair,
 `make toolchains` the oldest too; `make test` runs all with the pinned one.
 """
@@ -110,7 +110,7 @@ def _run_tests(folder: Path, processes: int) -> dict[str, str]:
                 *("-m", "not (slow or ray or postgres or gpu)", "-k", SELECTED),
                 *("--junitxml", f"{report}", *(path for of in SUBJECTS.values() for path in of)),
             ],
-            capture_output=True, text=True, cwd=ROOT, env={**os.environ, "FEW_VARIANTS": "1"},
+            capture_output=True, text=True, cwd=ROOT, env={**os.environ, "FAMILIES": "few"},
         )  # fmt: skip
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     if done.returncode:

@@ -2,15 +2,17 @@
 
 The walk reads files and imports nothing. It covers import statements anywhere in a file, also those
 inside functions. It ends at the standard library, torch, triton and the farm's own packages; in
-other installed packages it covers the modules that the user's own files name.
+other installed packages it covers the modules that the user's own files name. Another rule of which
+files belong to the walk can be given.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.machinery import PathFinder
@@ -45,8 +47,11 @@ class Reach:
             found |= more
 
 
-def reach_of(file: Path, module: str) -> Reach:
-    """The files that a module reaches, its own file included. module: its import name."""
+def reach_of(file: Path, module: str, belongs: Callable[[str], bool] = is_own) -> Reach:
+    """The files that a module reaches, its own file included.
+
+    module: its import name. belongs: whether the walk takes a file, and goes on from there.
+    """
     reach = Reach()
     waiting = [(f"{file}", module)]
     while waiting:
@@ -58,22 +63,43 @@ def reach_of(file: Path, module: str) -> Reach:
         if any(f"/{folder}/" in source for folder in _INSTALLED):
             continue
         package = name if source.endswith("__init__.py") else name.rpartition(".")[0]
-        for imported, origin in _origins(source, package, name):
+        for imported, origin in _origins(source, package, name, belongs):
             named.add(origin)
             waiting.append((origin, imported))
     return reach
 
 
-def _origins(file: str, package: str, module: str) -> Iterator[tuple[str, str]]:
+def digest_code(files: Iterable[str]) -> str:
+    """A digest of what Python files say: of their syntax trees, whatever their order and layout.
+
+    Comments and blank lines do not count; a file that does not parse counts by its bytes.
+    """
+    said = sorted(_digest_file(file, *stamp(file)) for file in files)
+    return hashlib.sha256("".join(said).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _digest_file(file: str, modified: int, size: int) -> str:
+    text = Path(file).read_bytes()
+    try:
+        said = ast.dump(ast.parse(text)).encode()
+    except (SyntaxError, ValueError):
+        said = text
+    return hashlib.sha256(said).hexdigest()
+
+
+def _origins(
+    file: str, package: str, module: str, belongs: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
     """The modules that a file imports, and the packages it is in, by name and file.
 
-    Only those that may be edited.
+    Only those that belong to the walk.
     """
     folder = f"{Path(file).parent}"
     inside = _with_parents(module.rpartition(".")[0])
     for name in (*inside, *_list_imports(file, package, *stamp(file))):
         origin = module_file(name, folder)
-        if origin and is_own(origin):
+        if origin and belongs(origin):
             yield name, origin
 
 

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import own_home
 import pytest
-
-# Several processes of tests share the processors: a thread of torch that has nothing to do must not
-# spin, as it does by default, or short tests take ten times as long. Set before torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Triton imports Gluon at the first launch. If that is an interpreted one, Gluon keeps functions
 # that the interpreter has replaced for the launch, and no Gluon compiles in that process any more.
 import triton.experimental.gluon  # noqa: F401
+from full_run import FullRun, turn, whole  # noqa: F401 - fixtures of all tests
 from hypothesis import settings
 from postgres_server import PostgresServer, private_postgres
 
@@ -35,6 +33,11 @@ settings.load_profile("no deadline")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(own_home.OwnHome(), "own home")
+    config.pluginmanager.register(FullRun(config), "full run")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

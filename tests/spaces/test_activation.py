@@ -15,6 +15,8 @@ from search_spaces.kernels.dtypes import ROUNDING
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 SCRIPT = Path(__file__).with_name("interpreted_gelu.py")
 
 

@@ -12,6 +12,8 @@ from search_spaces.kernels.add_norm.kernel import KINDS_OF_NORM
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 USUAL = {"num_warps": 2, "rows_per_step": 1, "steps": 1, "stream": False}
 CONFIGS = [USUAL, {**USUAL, "rows_per_step": 2, "steps": 3, "stages": 2, "stream": True}]
 

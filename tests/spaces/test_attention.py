@@ -21,6 +21,8 @@ from search_spaces.kernels import masked_attention
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
 
+pytestmark = pytest.mark.family
+
 USUAL = {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2, "loads": "pointer"}
 ORDERS = ("head", "block")
 USUAL["order"] = "head"

@@ -12,6 +12,8 @@ from search_spaces.kernels.masked_attention import Mask, exact_attention, exact_
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 SMALL = {"batch": 1, "q_heads": 4, "kv_heads": 2, "sequence": 77, "head_dim": 64}
 SMALL |= {"causal": True, "dtype": "float16"}
 NAMES = ("BLOCK_M", "BLOCK_N", "warps", "stages")

@@ -11,6 +11,8 @@ from search_spaces.kernels.attention.kernel import DTYPES, HEAD_DIMS
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 A100 = Device("cuda", "NVIDIA A100", "cuda:80", 108, 80 << 30, 166912, 65536)
 B200 = Device("cuda", "NVIDIA B200", "cuda:100", 148, 180 << 30, 232448, 65536)
 LARGE = Workload.of(batch=2, heads=32, sequence=4096, head_dim=128, causal=True, dtype="bfloat16")

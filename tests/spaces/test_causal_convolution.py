@@ -12,6 +12,8 @@ from search_spaces.kernels.causal_convolution.kernel import LAYOUTS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 CONFIGS = {
     "blc": [
         {"BLOCK_T": block_t, "BLOCK_C": 16, "steps": steps, "num_warps": 1}

@@ -13,6 +13,8 @@ from search_spaces.kernels.images import window_dims
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 CONFIG = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 1, "num_warps": 4}
 CONFIG["num_stages"] = 2
 IMAGES = {"batch": 64, "height": 28, "width": 28, "in_channels": 128, "out_channels": 128}

@@ -12,6 +12,8 @@ from search_spaces.kernels.cpu_activation.forms import APPROXIMATE, FORMS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def workload(function: str, dtype: str = "float32") -> Workload:
     return Workload.of(rows=5, cols=67, function=function, dtype=dtype)

@@ -9,6 +9,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def workload(dtype: str = "float32", *, causal: bool = False, queries: int = 69) -> Workload:
     return Workload.of(

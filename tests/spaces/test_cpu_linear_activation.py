@@ -10,6 +10,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 NAME = "cpu_linear_activation"
 TEMPLATE = {**PLAIN, "form": "template", "divide": "auto", "blocking": "auto"}
 GIVEN = {"blocking": "given", "M_BLOCKS": 2, "N_BLOCKS": 2, "K_BLOCKS": 8}

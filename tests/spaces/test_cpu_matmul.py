@@ -11,6 +11,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TEMPLATE = {**PLAIN, "form": "template", "divide": "auto", "M_BLOCKS": 2, "K_BLOCKS": 8}
 
 

@@ -11,6 +11,8 @@ from search_spaces.kernels.cpu_matrix_chain.kernel import _ORDERS, operations
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def workload(dtype: str = "float32") -> Workload:
     return Workload.of(d0=33, d1=47, d2=21, d3=59, d4=35, dtype=dtype)

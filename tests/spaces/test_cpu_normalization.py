@@ -9,6 +9,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def workload(dtype: str, cols: int = 509) -> Workload:
     return Workload.of(rows=5, cols=cols, dtype=dtype)

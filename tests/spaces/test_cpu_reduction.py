@@ -12,6 +12,8 @@ from search_spaces.kernels.cpu_reduction.kernel import OPERATIONS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def workload(operation: str, axis: int, dtype: str = "float32") -> Workload:
     return Workload.of(rows=48, cols=331, axis=axis, operation=operation, dtype=dtype)

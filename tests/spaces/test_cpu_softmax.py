@@ -11,6 +11,8 @@ from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 from workers.host import cpu_device
 
+pytestmark = pytest.mark.family
+
 
 def workload(cols: int, dtype: str = "float32", rows: int = 5) -> Workload:
     return Workload.of(rows=rows, cols=cols, dtype=dtype)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.records import Workload
 from search_spaces.registry import load
+
+pytestmark = pytest.mark.family
 
 CONFIGS = [
     {"BLOCK": 256, "num_warps": 2, "stages": 1, "stream": False},

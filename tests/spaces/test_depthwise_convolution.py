@@ -12,6 +12,8 @@ from search_spaces.kernels.images import window_dims
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 CONFIGS = [
     {"BLOCK_P": block_p, "BLOCK_C": 16, "columns": columns, "num_warps": 1, "unroll": unroll}
     for block_p, columns, unroll in ((16, 1, False), (8, 4, True), (4, 8, False))

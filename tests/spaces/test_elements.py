@@ -17,6 +17,8 @@ from search_spaces.kernels.elementwise.kernel import OPERATIONS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 USUAL = {"BLOCK": 256, "num_warps": 4, "steps": 1, "stream": False}
 #: Loops, hints, and blocks beyond the end of the tensor or of a row.
 CONFIGS = [

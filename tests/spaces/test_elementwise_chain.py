@@ -12,6 +12,8 @@ from search_spaces.kernels.elementwise_chain.kernel import CHAINS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 USUAL = {"BLOCK_R": 4, "BLOCK_C": 64, "num_warps": 1, "steps": 1, "stream": False}
 
 

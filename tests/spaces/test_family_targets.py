@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -28,9 +27,10 @@ def test_amd_gets_no_descriptors(name):
 TARGETS = ("cuda:80", "cuda:100", "hip:gfx942")
 
 
+@pytest.mark.matrix("build")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", GPU_FAMILIES)
-def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):
+def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path, whole):
     """The default for all targets, a random config for one of them.
 
     `tuner verify --all --target TARGET --sample N` tries many configs of all workloads.
@@ -41,7 +41,7 @@ def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp
     default = kernel.default_config(workload, device)
     assert bound.why_not(default) is None
     sampled = TARGETS[GPU_FAMILIES.index(name) % len(TARGETS)]
-    samples = int(target == sampled and "FEW_VARIANTS" not in os.environ)
+    samples = int(target == sampled and whole)
     for config in (default, *bound.sample(random.Random(5), samples)):
         job = BuildJob("job", KernelRef(name), workload, config, device)
         built = build_kernel(kernel, job, tmp_path)

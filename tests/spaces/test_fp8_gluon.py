@@ -11,6 +11,8 @@ from search_spaces.kernels.codes import FLOAT8
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILE = {"loads": "gluon", "num_warps": 4, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128}
 TILE |= {"GROUP_M": 8, "num_stages": 4, "dot": "float8", "consumers": "share"}
 SUMMED = {**TILE, "parts": 4, "lead": 1, "fast": True}

@@ -13,6 +13,8 @@ from search_spaces.records import Workload
 from search_spaces.registry import load
 from workers.device import offline
 
+pytestmark = pytest.mark.family
+
 TILE = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 4}
 TILE |= {"num_stages": 2, "SPLIT_K": 1, "dot": "float8", "fast": False}
 DESCRIPTOR = {"loads": "descriptor", "persistent": False}

@@ -12,6 +12,8 @@ from search_spaces.kernels.gemv.space import uses_dot
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 ADDED = {"BLOCK_N": 4, "BLOCK_K": 128, "num_warps": 2, "num_stages": 1, "SPLIT_K": 1}
 DOT = {"BLOCK_N": 32, "BLOCK_K": 64, "num_warps": 2, "num_stages": 2, "SPLIT_K": 1}
 

@@ -13,6 +13,8 @@ from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILES = {"passes": 2, "num_warps": 1, "block_stages": 2, "splits": 1, "stream": True}
 CONFIGS = {
     "nchw": [

@@ -15,6 +15,8 @@ from search_spaces.kernels.masked_attention import Mask, longest_length, spread_
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 B200 = Device("cuda", "NVIDIA B200", "cuda:100", 148, 180 << 30, 232448, 65536)
 USUAL = {"BLOCK_M": 16, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
 USUAL |= {"loads": "pointer", "order": "head"}

@@ -29,7 +29,7 @@ FAMILIES = {
     f"{KERNELS}.normalization.kernel:RmsNorm": "kernels/normalization/kernel kernels/rows",
     f"{KERNELS}.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }
-if "FEW_VARIANTS" in os.environ:  # the one in Triton and Gluon
+if os.environ.get("FAMILIES") == "few":  # the one in Triton and Gluon
     FAMILIES = {spec: names for spec, names in FAMILIES.items() if spec.endswith(":Matmul")}
 USERS = {
     "adopted:double": ["helpers.py", "device.py", "checking.py", "adopted.py"],

@@ -10,6 +10,8 @@ from spaces_interpret import wrong
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILE = {"BLOCK_R": 2, "BLOCK_D": 64, "num_warps": 1}
 CONFIGS = [{**TILE, "method": "atomic"}, {**TILE, "BLOCK_R": 8, "method": "atomic"}]
 CONFIGS += [{**TILE, "method": "lists", "chains": chains} for chains in (1, 2, 8)]

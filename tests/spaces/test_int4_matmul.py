@@ -16,6 +16,8 @@ from search_spaces.kernels.int4_matmul.triton_kernels import _FLOAT16, _FLOAT16_
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILE = {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP_M": 8, "num_warps": 2, "num_stages": 2}
 CHANGES: list[dict[str, object]]
 CHANGES = [{}, {"SPLIT_K": 2}, {"scale_sums": True}, {"packed": True}]

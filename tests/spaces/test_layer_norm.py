@@ -18,6 +18,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
 
+pytestmark = pytest.mark.family
+
 NAMES = ["layer_norm", "rms_norm"]
 HELD = {"passes": 1, "num_warps": 4, "rows_per_step": 2, "steps": 4, "stages": 2, "stream": True}
 STREAMED = {"passes": 2, "num_warps": 2, "BLOCK": 128, "block_stages": 2, "stream": True}

@@ -10,6 +10,8 @@ from spaces_interpret import wrong
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 NAMES = ("linear_cross_entropy", "linear_cross_entropy_backward")
 USUAL = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 1}
 USUAL |= {"num_warps": 4, "num_stages": 2}

@@ -16,6 +16,8 @@ from triton.backends.nvidia.compiler import get_ptxas
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 ROOT = Path(__file__).parents[2]
 LARGE = Workload.of(M=4096, N=4096, K=4096, dtype="bfloat16")
 SHARED = {

@@ -20,6 +20,8 @@ from search_spaces.kernels.matrix_chain.products import (
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILE = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4}
 USUAL = {**TILE, "num_stages": 2, "SPLIT_K": 1}
 

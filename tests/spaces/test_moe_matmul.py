@@ -14,6 +14,8 @@ from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS, QUANTIZED
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 USUAL = {"BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1}
 USUAL |= {"num_warps": 4, "num_stages": 2}
 

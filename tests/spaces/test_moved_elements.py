@@ -10,6 +10,8 @@ from spaces_interpret import wrong
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 
 def test_matrices_of_any_size_are_transposed():
     jobs = []

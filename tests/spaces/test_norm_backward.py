@@ -11,6 +11,8 @@ from search_spaces.kernels.norm_backward.kernel import KINDS_OF_NORM
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 HELD = {"passes": 1, "num_warps": 2, "programs": 4, "stages": 2, "rows_per_step": 2}
 TILES = {"passes": 2, "num_warps": 2, "programs": 2, "stages": 1, "BLOCK_R": 4, "BLOCK_C": 64}
 CONFIGS = [HELD, {**HELD, "rows_per_step": 1, "programs": 16}, TILES, {**TILES, "programs": 8}]

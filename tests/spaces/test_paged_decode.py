@@ -11,6 +11,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 SMALL = {"sequences": 2, "q_heads": 6, "kv_heads": 2, "keys": 150, "page_size": 16}
 SMALL |= {"head_dim": 64, "dtype": "float16"}
 Job = tuple[Workload, int, int, int]

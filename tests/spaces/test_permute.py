@@ -15,6 +15,8 @@ from search_spaces.kernels.permute.moves import move_of
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 USUAL = {"BLOCK_R": 8, "BLOCK_C": 8, "num_warps": 1, "tiles": "row", "stream": False}
 
 

@@ -12,6 +12,8 @@ from search_spaces.kernels.pooling.kernel import LAYOUTS, OPERATIONS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 SQUARE = {"batch": 2, "channels": 5, "height": 9, "width": 14}
 
 

@@ -14,6 +14,8 @@ from search_spaces.records import Workload
 from search_spaces.registry import load
 from workers.device import offline
 
+pytestmark = pytest.mark.family
+
 GROUPS = {"num_warps": 2, "GROUPS": 2, "steps": 1, "stages": 1, "stream": False}
 CONFIGS = {
     "row": [

@@ -12,6 +12,8 @@ from search_spaces.kernels.recurrent_cell.problem import CELLS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 2, "num_stages": 2}
 SEQUENCE = {"BLOCK_B": 16, "num_warps": 4, "ahead": False, "BLOCK_M": 64, "BLOCK_N": 32}
 SEQUENCE["BLOCK_K"] = 16

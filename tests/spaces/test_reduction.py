@@ -11,6 +11,8 @@ from search_spaces.kernels.reduction.kernel import OPERATIONS
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 ROWS = {"BLOCK_KEEP": 2, "BLOCK_RED": 64, "splits": 1, "num_warps": 2, "stages": 1}
 COLUMNS = {"BLOCK_KEEP": 32, "BLOCK_RED": 4, "splits": 1, "num_warps": 2, "stages": 1}
 

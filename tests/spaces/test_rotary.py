@@ -10,6 +10,8 @@ from spaces_interpret import wrong
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 CONFIGS = [
     {"BLOCK_T": block_t, "BLOCK_H": block_h, "num_warps": 2}
     for block_t, block_h in ((1, 1), (1, 8), (4, 2), (8, 4))

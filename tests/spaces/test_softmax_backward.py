@@ -10,6 +10,8 @@ from spaces_interpret import wrong
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 HELD = {"passes": 1, "num_warps": 2, "rows_per_step": 2, "steps": 2, "stages": 2, "stream": True}
 BLOCKS = {"passes": 2, "num_warps": 1, "BLOCK": 64, "block_stages": 2, "splits": 1, "stream": True}
 CONFIGS = [HELD, BLOCKS, {**BLOCKS, "BLOCK": 32, "splits": 4, "stream": False}]

@@ -11,6 +11,8 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
+pytestmark = pytest.mark.family
+
 METHODS = ("argmax", "packed", "sort")
 
 
