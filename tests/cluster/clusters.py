@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from processes import alive, below, named, wait_until
+from processes import LIMIT_S, alive, below, named, wait_until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-LIMIT_S = 120.0
 
 
 @dataclass
@@ -150,7 +149,7 @@ class Cluster:
             assert process.poll() is None, text
             return "This command will now block" in text
 
-        wait_until(up, LIMIT_S)
+        wait_until(up)
         return node
 
     # -- commands ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clusters import LIMIT_S, Cluster
+from clusters import Cluster
 from farms import Farm, assert_sound, small_space
 from processes import wait_until
 
@@ -21,7 +21,7 @@ from results_db import Store
 from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +119,12 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
     slow = {"time_scale": 60.0, "space": small_space(build_s=0.003)}
     farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=150, **slow)
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 30, LIMIT_S)
+        wait_until(lambda: farm.count() >= 30)
         assert any(victim.has(f"simulated-{index}") for index in range(6))
         assert driver.poll() is None
         victim.kill()
         at_the_end = farm.count()
-        wait_until(lambda: farm.count() >= at_the_end + 20, LIMIT_S)
+        wait_until(lambda: farm.count() >= at_the_end + 20)
         driver.send_signal(signal.SIGTERM)
         printed = farm.ended(driver, 130)
     assert "Raylet" not in printed

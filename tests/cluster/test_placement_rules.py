@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workers import backend_kinds
 from workers.job_records import KernelRef, PoolSpec
-from workers.pools import ray_nodes
+from workers.pools import ray_nodes, ray_pool
 from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_nodes import Node
+from workers.pools.ray_pool import RayPool
 from workers.pools.worker_slots import PoolPlan
 
 _nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=12).map(
@@ -72,3 +74,23 @@ def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
 def test_paths_stay_if_the_drivers_folder_exists(tmp_path: Path):
     ref = KernelRef(f"{tmp_path}/k.py:K", (f"{tmp_path}",))
     assert MovedFolder(f"{tmp_path}", "/here").kernel(ref) == ref
+
+
+def test_a_node_that_joins_gets_workers_of_the_kinds_whose_count_is_open(monkeypatch):
+    """With nodes that Ray would list; test_clusters.py starts them."""
+    nodes = [Node("10.0.0.1", "plain", "a", 3, 0, 3 << 32)]
+    monkeypatch.setattr(ray_nodes, "alive", lambda: nodes)
+    monkeypatch.setattr(ray_pool, "connect", lambda *_: SimpleNamespace(owned=False))
+    pool = RayPool(PoolSpec(kind="ray", runners={"cpu": None, "simulated": 2}))
+    made: list[str] = []
+    monkeypatch.setattr(pool, "_create_actor", lambda state: made.append(state.name))
+    pool.start()
+    first = set(made)
+    assert {"cpu-0", "simulated-0", "simulated-1", "builder-0"} <= first
+    made.clear()
+    nodes.append(Node("10.0.0.2", "late", "b", 3, 0, 3 << 32))
+    pool._survey_at = 0.0
+    pool._survey_nodes()
+    assert "cpu-1" in made
+    assert {name.partition("-")[0] for name in made} == {"cpu", "builder"}
+    assert not first & set(made)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
+from farms import SLOW
 from postgres_farms import PostgresFarm
 from postgres_server import PostgresServer
 from processes import wait_until
@@ -28,7 +29,7 @@ def farm(postgres: PostgresServer, tmp_path: Path) -> PostgresFarm:
     """A farm whose trials are slow, so that its run is not over when the server has stopped."""
     short = {"TUNER__DATABASE__TIMEOUT": "2s"}
     url = postgres.new_database()
-    slow = {"trials": 120, "builders": 1, "runners": 2, "time_scale": 1.0}
+    slow = {"trials": 40, "builders": 1, "runners": 2, "time_scale": SLOW}
     return PostgresFarm(tmp_path / "f", url=url, variables=short, **slow)
 
 
@@ -53,10 +54,10 @@ def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 3)
         with away(postgres):
             pass
-        wait_until(lambda: farm.count() >= 50, 60)
+        wait_until(lambda: farm.count() >= 10)
         frozen = _freeze(postgres, driver.pid)
         try:
             printed = farm.ended(driver)
@@ -67,13 +68,14 @@ def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
     farm.assert_gone()
 
 
+@pytest.mark.full
 def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     patient = dict(farm.variables)
     farm.variables["TUNER__DATABASE__PATIENCE"] = "2s"
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 3)
         with away(postgres):
             printed = farm.ended(driver, 2)
     assert "retrying for up to 2 s" in printed
@@ -81,7 +83,7 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     farm.assert_gone()
     before = farm.stored()[1]
     farm.variables = patient
-    farm.finish()
+    farm.finish_quickly()
     assert_whole(farm)
     assert before.items() <= farm.stored()[1].items()
 
@@ -101,23 +103,25 @@ def _freeze(postgres: PostgresServer, driver: int) -> int:
             os.kill(row[0], signal.SIGCONT)
 
 
+@pytest.mark.full
 def test_ctrl_c_works_while_the_server_is_away(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     log = farm.folder / "log"
     with farm.driver(stderr=log) as driver:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 3)
         with away(postgres):
-            wait_until(lambda: "retrying" in log.read_text(), 60)
+            wait_until(lambda: "retrying" in log.read_text())
             os.killpg(driver.pid, signal.SIGINT)
-            wait_until(lambda: "finishing the jobs in flight" in log.read_text(), 60)
+            wait_until(lambda: "finishing the jobs in flight" in log.read_text())
             assert driver.poll() is None
             os.killpg(driver.pid, signal.SIGINT)
-            assert driver.wait(60) == 2
+            farm.ended(driver, 2)
     assert "Traceback" not in log.read_text()
     farm.assert_gone()
 
 
+@pytest.mark.full
 def test_a_scheduled_run_that_lost_its_server_is_resumed_by_the_next_tick(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
@@ -130,11 +134,15 @@ def test_a_scheduled_run_that_lost_its_server_is_resumed_by_the_next_tick(
     patient = dict(farm.variables)
     farm.variables["TUNER__DATABASE__PATIENCE"] = "1s"
     with farm.driver(arguments=tick) as first:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 3)
         with away(postgres):
             farm.ended(first, 2)
     before = farm.stored()[1]
     farm.variables = patient
+    farm.configure(time_scale=0.1)
+    config.write_text(
+        yaml.safe_dump({**yaml.safe_load(config.read_text()), "campaigns": plan["campaigns"]})
+    )
     with farm.driver(arguments=tick) as second:
         farm.ended(second)
     assert_whole(farm)

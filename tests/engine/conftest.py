@@ -1,4 +1,8 @@
+"""The helpers for campaigns in this process are those of `pools`."""
+
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "pools"))

@@ -10,23 +10,35 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
-from processes import parents, wait_until
+from processes import LIMIT_S, parents, wait_until
 
 from results_db import Store
+from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
-from search_spaces.records import Status, config_key
+from search_spaces.records import Config, Status, config_key
+from workers.backends.simulated.backend import SimulatedBackend
 
 ROOT = Path(__file__).parents[2]
 #: Trials of a run over the space below, which takes some seconds.
-TRIALS = 180
+TRIALS = 120
 FAULTS = {"crash": 0.02, "wrong": 0.03, "lost": 0.02}
-_LIMIT_S = 400.0
+#: A time scale with which a run is under way for long enough to disturb it, on any machine.
+SLOW = 3.0
+_STATUSES = {
+    "crash": Status.RUNTIME,
+    "hang": Status.TIMEOUT,
+    "wrong": Status.CORRECTNESS,
+    "lost": None,
+    "": None,
+}
 
 
 def small_space(build_s: float = 0.1) -> RecordedSpace:
@@ -114,25 +126,36 @@ class Farm:
 
     @contextmanager
     def driver(
-        self, stderr: Path | None = None, arguments: Sequence[str] = ()
+        self, stderr: Path | None = None, arguments: Sequence[str] = (), shell: str = ""
     ) -> Iterator[subprocess.Popen[str]]:
         """A running `tuner run` that leads a new session, as a shell's job does.
 
         stderr: a file for its messages, to be read while it runs. arguments: another command of
-        `tuner`.
+        `tuner`. shell: how a shell executes it as `"$@"`; both streams are a pipe without a reader.
         """
-        with (
-            nullcontext(subprocess.PIPE) if stderr is None else stderr.open("w") as messages,
-            subprocess.Popen(
-                [*self.command[:3], *arguments] if arguments else self.command,
-                cwd=self.folder,
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                text=True,
-                start_new_session=True,
-            ) as process,
-        ):
+        command = [*self.command[:3], *arguments] if arguments else self.command
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with ExitStack() as stack:
+            if stderr is not None:
+                streams["stderr"] = stack.enter_context(stderr.open("w"))
+            if shell:
+                read, write = os.pipe()
+                os.close(read)
+                pipe = stack.enter_context(os.fdopen(write, "wb"))
+                command = ["sh", "-c", shell, "sh", *command]
+                # Under nohup, children would ignore hang-ups, too.
+                heed = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+                streams = {"stdout": pipe, "stderr": pipe, "preexec_fn": heed}
+            process = stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    env=self.environment,
+                    text=True,
+                    start_new_session=True,
+                    **streams,
+                )
+            )
             try:
                 yield process
             finally:
@@ -144,12 +167,18 @@ class Farm:
         with self.driver() as process:
             return self.ended(process)
 
+    def finish_quickly(self) -> None:
+        """Run to the end, however slow the trials were before."""
+        self.configure(time_scale=0.1)
+        self.finish()
+
     def ended(self, process: subprocess.Popen[str], code: int = 0) -> str:
         """The output of a driver, after waiting until it ends with this exit code."""
-        out, err = process.communicate(timeout=_LIMIT_S)
-        assert process.returncode == code, err
-        assert "Traceback" not in err
-        return out + err
+        out, err = process.communicate(timeout=LIMIT_S)
+        printed = (out or "") + (err or "")
+        assert process.returncode == code, printed
+        assert "Traceback" not in printed
+        return printed
 
     # -- its state -----------------------------------------------------------------------------
     def processes(self) -> list[int]:
@@ -214,8 +243,28 @@ def outcomes(records: list[TrialRecord]) -> dict[int, tuple[str, ...]]:
     return found
 
 
+def expected(farm: Farm, config: Config) -> Status:
+    """The status of a config by the recording and the injected faults."""
+    recorded = farm.space[config].status
+    if recorded in (Status.CONSTRAINTS, Status.COMPILE):
+        return recorded
+    fault = SimulatedBackend(**farm.faults, seed=3).fault(farm.space.original(config))
+    return _STATUSES[fault] or recorded
+
+
+def assert_announced(farm: Farm, printed: str) -> None:
+    """Check that the last line of progress tells the confirmed time."""
+    selection = farm.task().selection
+    assert selection is not None
+    ships = select_shipped(selection)
+    (done,) = [line for line in printed.splitlines() if line.startswith("done: ")]
+    assert f"confirmed {ships.median_us:.2f} us" in done
+    assert " ".join(done.split()).endswith(f"{ships.log_ratio.ratio:.2f}x the default")
+
+
 def assert_sound(farm: Farm) -> None:
-    """Check a finished farm: one run, each trial once, each binary measured once, copies agree."""
+    """Check a finished farm: one run, each trial once with its status, each binary measured once,
+    copies agree."""
     task, records = farm.task(), farm.records()
     (run,) = farm.runs()
     assert (run.status, run.holder, task.stage) == ("finished", "", "done")
@@ -225,6 +274,7 @@ def assert_sound(farm: Farm) -> None:
     assert len(measured) == len(set(measured))
     by_attempt = {record.attempt_id: record for record in records}
     for record in records:
+        assert record.status is expected(farm, record.config)
         assert record.source in ("measured", "binary")
         assert record.binary_hash == "" or record.binary_hash == farm.space[record.config].binary
         if record.source == "binary":

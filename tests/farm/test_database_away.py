@@ -10,12 +10,20 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from farms import Farm, assert_sound
+from farms import SLOW, Farm, assert_sound
 from processes import wait_until
+from recorded_campaigns import campaign_settings
 
-from results_db import Store
+from results_db import Store, StoreError
+from tuner.campaign import RunOptions, run_campaign
+from workers.job_records import MeasureJob, PoolSpec
+from workers.pools.virtual import VirtualPool
 
-pytestmark = pytest.mark.slow
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Farm:
+    """Slow trials: the run is under way until it is quickened."""
+    return Farm(tmp_path / "farm", "random", trials=60, time_scale=SLOW)
 
 
 @contextmanager
@@ -27,11 +35,51 @@ def locked(database: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def test_a_deleted_database_ends_the_run_and_is_saved(tmp_path: Path) -> None:
-    farm = Farm(tmp_path / "farm", "random", trials=90, time_scale=1.0)
+class Deleting(VirtualPool):
+    """A pool in virtual time during whose twentieth measurement the database is deleted."""
+
+    measured = 0
+    database: Path
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        self.measured += 1
+        if self.measured == 20:
+            for path in self.database.parent.glob("tuner.db*"):
+                path.unlink()
+        super().submit_measure(worker_id, job)
+
+
+def test_a_deleted_database_ends_the_run_and_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.campaign.driver._PLACE_S", 0.0)
+    settings = campaign_settings(tmp_path, trials=90)
+    pool = Deleting(PoolSpec("virtual", {"simulated": 1}, builders=1))
+    pool.database = tmp_path / "tuner.db"
+    options = RunOptions(report=False, export=False, base=tmp_path)
+    with pytest.raises(StoreError) as caught:
+        run_campaign(settings, "c", options=options, pool=pool)
+    rescued = tmp_path / "tuner.db.rescued"
+    told = f"was deleted while it was in use; its contents were saved to {rescued}"
+    assert told in caught.value.message
+    rescued.rename(pool.database)
+    with Store.open(settings.database.url) as store:
+        (run,) = store.runs()
+        (task,) = store.tasks(run.run_id)
+        assert (run.status, run.holder) == ("interrupted", "")
+        kept = store.trials(task.task_id)
+    assert kept
+    outcome = run_campaign(settings, "c", options=options)
+    assert (outcome.run_id, outcome.status, outcome.trials) == (run.run_id, "finished", 90)
+    with Store.open(settings.database.url) as store:
+        assert store.trials(task.task_id)[: len(kept)] == kept
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_deleted_database_ends_the_command(farm: Farm) -> None:
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 20, 60)
-        known = {record.attempt_id for record in farm.records()}
+        wait_until(lambda: farm.count() >= 5)
         for path in farm.database.parent.iterdir():
             path.unlink()
         printed = farm.ended(driver, 2)
@@ -39,30 +87,27 @@ def test_a_deleted_database_ends_the_run_and_is_saved(tmp_path: Path) -> None:
     assert f"was deleted while it was in use; its contents were saved to {rescued}" in printed
     farm.assert_gone()
     assert list(farm.database.parent.iterdir()) == [rescued]
-    rescued.rename(farm.database)
-    (run,) = farm.runs()
-    assert (run.status, run.holder) == ("interrupted", "")
-    assert known <= {record.attempt_id for record in farm.records()}
-    farm.finish()
-    assert_sound(farm)
 
 
-def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
-    farm = Farm(tmp_path / "farm", "random", trials=90, time_scale=1.0)
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_run_waits_for_a_locked_database(farm: Farm) -> None:
     farm.variables["TUNER__DATABASE__TIMEOUT"] = "0.1s"
+    farm.configure(time_scale=1.0)
     log = farm.folder / "log"
     with farm.driver(stderr=log) as driver:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 5)
         with locked(farm.database):
-            wait_until(lambda: "database is locked; retrying" in log.read_text(), 60)
-        assert driver.wait(120) == 0
+            wait_until(lambda: "database is locked; retrying" in log.read_text())
+        farm.ended(driver)
     assert_sound(farm)
 
 
-def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path) -> None:
-    farm = Farm(tmp_path / "farm", "random", trials=90, time_scale=1.0)
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(farm: Farm) -> None:
     with farm.driver() as frozen:
-        wait_until(lambda: farm.count() >= 20, 60)
+        wait_until(lambda: farm.count() >= 5)
         # Not during a transaction, which would lock out all others.
         with locked(farm.database):
             os.kill(frozen.pid, signal.SIGSTOP)
@@ -71,7 +116,7 @@ def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path)
             # As another machine sees it, which cannot see the process.
             process = "'another-boot 1 2 3'"
             connection.execute(f"UPDATE run SET heartbeat_at = {older}, process = {process}")
-        farm.finish()
+        farm.finish_quickly()
         (before,) = farm.runs()
         records = farm.records()
         assert len(records) == farm.trials
@@ -80,7 +125,5 @@ def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path)
     assert "is finished; this process does not hold it" in printed
     assert farm.runs() == [before]
     assert farm.records() == records
-    with Store.open(f"sqlite:///{farm.database}") as store:
-        assert store.check() == []
     assert_sound(farm)
     farm.assert_gone()

@@ -3,72 +3,67 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
 import pytest
-from farms import TRIALS, Farm, assert_sound, kill, outcomes, worker_processes
+from farms import SLOW, TRIALS, Farm, assert_sound, kill, outcomes, worker_processes
 from processes import wait_until
 
 from results_db.stored_records import TrialRecord
 from search_spaces.records import config_key
 
-STRATEGIES = ("random", "exhaustive", "tpe")
-#: Of the driver of each strategy: twelve in all.
-KILLS = 4
+#: How often the driver of each strategy is killed.
+KILLS = {"random": 1, "exhaustive": 4, "tpe": 4}
 
 
-def killed_and_resumed(folder: Path, strategy: str) -> Farm:
-    """A finished farm whose driver was killed repeatedly."""
-    # Trials are slow, so that on a busy machine too a kill comes before the last one.
-    farm = Farm(folder, strategy, builders=1, runners=2, time_scale=1.0)
-    rng = random.Random(strategy)
-    known: dict[str, TrialRecord] = {}
-    # A driver stores up to 64 results in one moment; a kill must come before the last trial.
-    for target in sorted(rng.sample(range(TRIALS - 80), KILLS)):
-        with farm.driver() as driver:
-            wait_until(lambda at=target: farm.count() >= at and any_at_work(driver.pid), 60)
-            assert driver.poll() is None
-            assert kill(driver.pid)
+@pytest.fixture(scope="module")
+def killed_and_resumed(tmp_path_factory) -> Callable[[str], Farm]:
+    """Makes a finished farm whose driver was killed repeatedly."""
+
+    @cache
+    def made(strategy: str) -> Farm:
+        folder = tmp_path_factory.mktemp("killed") / strategy
+        farm = Farm(folder, strategy, builders=1, runners=2, time_scale=SLOW)
+        known: dict[str, TrialRecord] = {}
+        # A driver stores up to 64 results in one moment; a kill must come before the last trial.
+        for target in sorted(random.Random(strategy).sample(range(24), KILLS[strategy])):
+            with farm.driver() as driver:
+                wait_until(lambda at=target: farm.count() >= at and any_at_work(driver.pid))
+                assert driver.poll() is None
+                assert kill(driver.pid)
+            farm.assert_gone()
+            stored = {record.attempt_id: record for record in farm.records()}
+            assert known.items() <= stored.items()
+            assert target <= len(stored) < TRIALS
+            known = stored
+        farm.finish_quickly()
         farm.assert_gone()
-        stored = {record.attempt_id: record for record in farm.records()}
-        assert known.items() <= stored.items()
-        assert target <= len(stored) < TRIALS
-        known = stored
-    farm.finish()
-    farm.assert_gone()
-    assert known.items() <= {r.attempt_id: r for r in farm.records()}.items()
-    return farm
+        assert known.items() <= {r.attempt_id: r for r in farm.records()}.items()
+        return farm
+
+    return made
 
 
 def any_at_work(driver: int) -> bool:
     return any(worker.at_work for worker in worker_processes(driver))
 
 
-@pytest.fixture(scope="module")
-def farms(tmp_path_factory) -> dict[str, Future[Farm]]:
-    """A farm per strategy, all at once: most of a driver's start is waiting."""
-    with ThreadPoolExecutor() as threads:
-        return {
-            strategy: threads.submit(
-                killed_and_resumed, tmp_path_factory.mktemp("f") / "f", strategy
-            )
-            for strategy in STRATEGIES
-        }
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_next_driver_resumes_the_run_of_a_killed_one(farms, undisturbed, strategy):
-    farm = farms[strategy].result()
+@pytest.mark.parametrize(
+    "strategy",
+    ["random", *(pytest.param(name, marks=pytest.mark.full) for name in ("exhaustive", "tpe"))],
+)
+def test_the_next_driver_resumes_the_run_of_a_killed_one(killed_and_resumed, undisturbed, strategy):
+    farm = killed_and_resumed(strategy)
     assert_sound(farm)
     if strategy != "tpe":
         assert outcomes(farm.records()) == undisturbed(strategy)
 
 
 @pytest.mark.slow
-def test_another_run_of_the_same_campaign_measures_nothing(farms):
-    farm = farms["exhaustive"].result()
+def test_another_run_of_the_same_campaign_measures_nothing(killed_and_resumed):
+    farm = killed_and_resumed("random")
     first = {config_key(record.config) for record in farm.records()}
     farm.finish()
     assert [run.status for run in farm.runs()] == ["finished"] * 2

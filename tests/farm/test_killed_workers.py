@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from farms import TRIALS, Farm, assert_sound, kill, outcomes, small_space, worker_processes
+from farms import Farm, assert_sound, kill, outcomes, small_space, worker_processes
 from processes import wait_until
 
+TRIALS = 180
 #: All strategies and pools, not all pairs: a strategy is independent of the pool.
 FARMS = (("random", "local"), ("exhaustive", "ray"), ("tpe", "local"))
 #: How often each process is killed, in all ten builders and ten runners. The child does the work;
@@ -41,8 +40,8 @@ class Killer:
         earliest = 0
         for moment, victim in sorted((self._moment(victim), victim) for victim in victims):
             moment = max(moment, earliest)
-            wait_until(lambda at=moment: self.farm.count() >= at, 100)
-            wait_until(lambda what=victim: self._strike(*what.split()), 60)
+            wait_until(lambda at=moment: self.farm.count() >= at)
+            wait_until(lambda what=victim: self._strike(*what.split()))
             earliest = self.farm.count() + 1
             assert self.driver.poll() is None
             self.kills[victim] += 1
@@ -73,7 +72,7 @@ def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
     # Builds and devices are both slow, so that a busy victim is soon found. With builds alone slow,
     # devices would be idle, and the trials would end before the kills.
     slow = {"time_scale": 60.0, "space": small_space(build_s=0.003)}
-    farm = Farm(folder, strategy, pool=pool, builders=3, runners=4, **slow)
+    farm = Farm(folder, strategy, pool=pool, trials=TRIALS, builders=3, runners=4, **slow)
     victims = VICTIMS[pool]
     with farm.driver() as driver:
         killer = Killer(farm, driver, random.Random(f"{strategy}/{pool}"))
@@ -85,25 +84,14 @@ def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
     return farm
 
 
-@pytest.fixture(scope="module")
-def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
-    """One farm after another: with two at once a run may end before all its kills."""
-    found = {}
-    executor = ThreadPoolExecutor(1)
-    for strategy, pool in FARMS:
-        folder = tmp_path_factory.mktemp(pool) / "farm"
-        found[strategy, pool] = executor.submit(disturbed, folder, strategy, pool)
-    yield found
-    executor.shutdown(cancel_futures=True)
-
-
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "pool"),
     [pytest.param(*farm, marks=pytest.mark.ray if "ray" in farm else ()) for farm in FARMS],
 )
-def test_killed_workers_cost_no_trial(farms, undisturbed, strategy, pool):
-    farm = farms[strategy, pool].result()
+def test_killed_workers_cost_no_trial(tmp_path, undisturbed, strategy, pool):
+    farm = disturbed(tmp_path / "farm", strategy, pool)
     assert_sound(farm)
     if strategy != "tpe":
-        assert outcomes(farm.records()) == undisturbed(strategy)
+        assert outcomes(farm.records()) == undisturbed(strategy, TRIALS)

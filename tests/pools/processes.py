@@ -13,6 +13,9 @@ from typing import Any
 from workers.supervision.supervised_child import SupervisedChild
 from workers.warm.fork_server import ForkServer
 
+#: How long tests wait for an event that must come, and for an answer: no outcome hangs on it.
+LIMIT_S = 200.0
+
 
 def parents() -> dict[int, int]:
     found = {}
@@ -79,7 +82,7 @@ def alive(pid: int) -> bool:
     return pid in parents()
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float = 90.0) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

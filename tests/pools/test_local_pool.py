@@ -5,7 +5,7 @@ import os
 import tempfile
 
 import pytest
-from pool_contract import Farm, PoolContract, child_of, spec
+from pool_contract import Farm, PoolContract, PoolFaultContract, child_of, spec
 from processes import forked, named, wait_until
 
 from search_spaces.errors import TunerError
@@ -24,7 +24,7 @@ def farm(tmp_path_factory):
         assert not named(os.getpid(), name)
 
 
-class TestLocalPool(PoolContract):
+class TestLocalPool(PoolContract, PoolFaultContract):
     pass
 
 

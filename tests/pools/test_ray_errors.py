@@ -11,8 +11,6 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from workers.pools.ray_errors import ray_reason, ray_remedy
 from workers.supervision.worker_lost import WorkerLost
 
-pytestmark = [pytest.mark.ray]
-
 
 def died(message: str) -> exceptions.ActorDiedError:
     context = ActorDiedErrorContext(

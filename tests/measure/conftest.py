@@ -1,0 +1,8 @@
+"""The helpers for processes are those of `pools`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "pools"))
