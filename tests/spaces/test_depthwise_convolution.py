@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, spilled_bytes
+from spaces_devices import H200, assemble
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -67,11 +67,7 @@ def test_an_impossible_window_is_refused():
 def test_defaults_read_two_channels_a_thread_and_do_not_spill():
     kernel = load("depthwise_convolution")
     for large in (kernel.workloads()[2], kernel.workloads()[8]):
-        config = kernel.default_config(large, H200)
-        (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-        built = build(launch, H200)
-        assert spilled_bytes(built) == 0
-        assert "ld.global.b16" not in built.asm["ptx"]
+        assert "ld.global.b16" not in assemble(kernel, large)
 
 
 @pytest.mark.parametrize("at", [2, 8])
@@ -80,11 +76,7 @@ def test_images_are_read_in_words_of_16_bytes_without_spills(at):
     large = kernel.workloads()[at]
     config = {**kernel.default_config(large, H200), "BLOCK_P": 16, "BLOCK_C": 64, "num_warps": 4}
     config["columns"] = 4
-    assert kernel.space(large).bind(large, H200).why_not(config) is None
-    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-    built = build(launch, H200)
-    assert spilled_bytes(built) == 0
-    text = built.asm["ptx"]
+    text = assemble(kernel, large, config)
     assert "ld.global.v4.b32" in text
     assert "ld.global.b16" not in text
     assert "st.global.v4.b32" in text

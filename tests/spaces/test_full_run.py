@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,7 @@ def test_a_new_triton_brings_everything_back(monkeypatch):
     assert full_run.Selection("changed", 0).is_whole(unit)
 
 
+TINY_UNIT = "tests/spaces/test_tiny.py"
 TINY = """
 import pytest
 pytestmark = pytest.mark.family
@@ -114,24 +116,31 @@ def pytest_configure(config):
 
 def test_only_a_full_run_that_passes_is_written_and_the_rest_takes_turns(copy):
     (copy / "tests" / "conftest.py").write_text(PLUGIN)
-    tiny, written = copy / "tests" / "spaces" / "test_tiny.py", copy / "tests" / "full_run.json"
+    tiny, written = copy / TINY_UNIT, copy / "tests" / "full_run.json"
 
-    def run(least: int, mode: str, rotation: int = 0, *more: str) -> str:
+    def run(least: int, mode: str, turn: int = 0, *more: str) -> str:
         tiny.write_text(TINY.format(least=least))
         pytest_there = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *more, f"{tiny}")
-        return run_there(copy, *pytest_there, FAMILIES=mode, ROTATION=f"{rotation}")
+        return run_there(copy, *pytest_there, FAMILIES=mode, ROTATION=f"{turn}")
 
-    assert "3 passed" in run(3, "changed")
     assert "2 passed, 1 deselected" in run(3, "all", 0, "-k", "not 2")
-    assert not written.exists() or "tiny" not in written.read_text()
+    assert not written.exists()
     assert "3 passed" in run(3, "all", 0, "-n", "2")
-    assert "test_tiny.py" in written.read_text()
-    seen = [run(3, "changed", rotation, "-vv") for rotation in range(3)]
-    assert all("1 passed, 2 deselected" in said for said in seen)
-    assert {said[said.index("test_tiny[") :][:11] for said in seen} == {
-        f"test_tiny[{number}" for number in range(3)
-    }
-    assert "1 failed, 2 passed" in run(2, "changed")  # an edit
+    assert json.loads(written.read_text())[full_run.describe_toolchain()].keys() == {TINY_UNIT}
+    seen = {re.search(r"test_tiny.([0-2])", run(3, "changed", turn, "-vv"))[1] for turn in (0, 1)}
+    assert len(seen) == 2
     assert "1 failed, 2 passed" in run(2, "all")
-    assert "test_tiny.py" not in written.read_text()
-    assert "use one of changed, all, few" in run(3, "some")
+    assert json.loads(written.read_text()) == {full_run.describe_toolchain(): {}}
+
+
+def test_every_test_of_a_group_has_its_turn():
+    for count in range(1, 8):
+        turns = {
+            full_run.Selection("changed", turn).choose("group", count) for turn in range(count)
+        }
+        assert turns == set(range(count))
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(pytest.UsageError, match="use one of changed, all, few"):
+        full_run.Selection("some", 0)

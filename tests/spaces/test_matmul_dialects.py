@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import triton
 import yaml
-from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
+from spaces_devices import H200, MI300X, assemble
 from triton.backends.nvidia.compiler import get_ptxas
 
 from search_spaces.records import Workload
@@ -52,11 +52,7 @@ def ptxas_messages(ptx: str) -> str:
 def test_gluon_variants_multiply_asynchronously_without_spills(config, dtype):
     kernel, workload = load("matmul"), LARGE.with_dims(dtype=dtype)
     assert bound(workload).why_not(config) is None
-    (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
-    built = build(launch, H200)
-    ptx = built.asm["ptx"]
-    assert built.metadata.shared <= H200.shared_bytes
-    assert spilled_bytes(built) == 0
+    ptx = assemble(kernel, workload, config)
     assert "wgmma.wait_group.sync.aligned 1" in ptx
     assert "setmaxnreg.inc" in ptx
     assert "cp.async.bulk.tensor" in ptx
@@ -68,8 +64,7 @@ def test_gluon_variants_multiply_asynchronously_without_spills(config, dtype):
 def test_sizes_that_end_inside_a_tile_build_too():
     kernel, workload = load("matmul"), Workload.of(M=1001, N=1000, K=328, dtype="float16")
     config = next(c for c in bound(workload).enumerate() if c["loads"] == "gluon")
-    (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
-    assert "wgmma.mma_async" in build(launch, H200).asm["ptx"]
+    assert "wgmma.mma_async" in assemble(kernel, workload, config)
 
 
 def test_gluon_is_for_hopper():
