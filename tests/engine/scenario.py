@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
+
 from results_db.stored_records import SelectionRecord, TrialRecord
 from search_spaces.log_ratio import LogRatio
 from search_spaces.params import Choice, PowerOfTwo
@@ -51,6 +53,8 @@ DEVICE = Device("simulated", "toy", "simulated")
 ABSENT = Device("cuda", "cuda:90 (not present)", "cuda:90")
 TOOLS = Toolchain(python="3")
 WORKLOAD = Workload.of(n=1024)
+#: Each change tries one of the seeds that `make test-all` tries.
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))]
 
 
 def toy_space(workload: Workload = WORKLOAD, *rules: Constraint) -> BoundSpace:

@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from scenario import DEVICE, TOOLS, spec, toy_fault, toy_us
+from scenario import DEVICE, SEEDS, TOOLS, spec, toy_fault, toy_us
 
 from results_db.stored_records import TrialRecord
 from search_spaces.params import PowerOfTwo
@@ -106,7 +106,9 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
     return last, asked
 
 
-@pytest.mark.parametrize("strategy", ["bayes", "tpe", "random"])
+@pytest.mark.parametrize(
+    "strategy", ["bayes", "tpe", pytest.param("random", marks=pytest.mark.full)]
+)
 def test_auto_ends_after_the_minimum_and_before_the_space_is_exhausted(strategy):
     search = bowl(strategy)
     asked = play(search, bowl_us)
@@ -116,7 +118,7 @@ def test_auto_ends_after_the_minimum_and_before_the_space_is_exhausted(strategy)
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_auto_with_bayes_ends_with_the_best(seed):
     search = bowl(seed=seed)
     asked = play(search, bowl_us, seed=seed)
@@ -143,19 +145,9 @@ def test_auto_ends_where_nothing_can_be_timed():
 def test_a_space_smaller_than_the_minimum_is_tried_whole():
     task = spec(strategy="bayes", budget=AUTO)
     small = task.space.restrict({"order": ["row"], "stages": [1]})
-    search = Search(
-        TaskSpec(
-            task_id=1,
-            label="small",
-            kernel=task.kernel,
-            workload=task.workload,
-            device=task.device,
-            space=small,
-            strategy=strategies.create("bayes", small, 0),
-            default=next(iter(small.enumerate())),
-            budget=AUTO,
-        )
-    )
+    strategy = strategies.create("bayes", small, 0)
+    default = next(iter(small.enumerate()))
+    search = Search(replace(task, space=small, strategy=strategy, default=default))
     assert len(play(search, toy_us)) == small.size()
 
 
@@ -198,7 +190,7 @@ def test_failed_trials_do_not_mislead_the_search():
     assert toy_us(search.incumbent.config) <= 1.005 * min(map(toy_us, right))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_builds_that_are_not_worth_waiting_for_are_dropped_at_the_end(seed):
     search = bowl(seed=seed)
     dropped = []
@@ -286,7 +278,7 @@ def test_other_words_are_refused(wrong):
         Budget.model_validate(wrong)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_late_builds_that_gain_little_are_dropped(seed):
     def build_s(config):
         return 60.0 if config["a"] == config["b"] >= 128 else 0.4 + 0.001 * config["c"]

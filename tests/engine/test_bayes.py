@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import toy_space
+from scenario import SEEDS, toy_space
 
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
@@ -47,7 +47,7 @@ def in_flight(recorded, strategy, count, seed, at_once=15):
     return suggested
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_of_336_is_found_within_90_builds_with_15_in_flight(matmul, seed):
     recorded, space = matmul
     strategy = strategies.create("bayes", space, seed)
@@ -55,14 +55,6 @@ def test_the_best_of_336_is_found_within_90_builds_with_15_in_flight(matmul, see
     assert len(set(suggested)) == 90
     times = {config_key(c): recorded[c].median_us for c in space.enumerate()}
     assert min(times[key] for key in suggested) <= 1.005 * min(times.values())
-
-
-def test_the_same_results_in_the_same_order_give_the_same_suggestions(matmul):
-    recorded, space = matmul
-    first, second = (
-        in_flight(recorded, strategies.create("bayes", space, 5), 40, 5) for _ in range(2)
-    )
-    assert first == second
 
 
 def test_every_config_is_suggested_once():
@@ -137,7 +129,7 @@ def test_a_space_of_one_config():
     assert gain.chances([only]) == [0.0]
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_failures_do_not_deter_from_their_neighbours(seed):
     """One value of a parameter always fails; the times depend on the other parameters."""
     space = SearchSpace([PowerOfTwo("a", 1, 512), PowerOfTwo("b", 1, 512), Choice("c", (0, 1))])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from recorded_campaigns import campaign_settings
 from scenario import World, spec, toy_fault, toy_space, toy_us
 
+from results_db import Store
+from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status, config_key
+from tuner.campaign import RunOptions, run_campaign
 from tuner.engine import Engine, TaskBudget
 
 CONFIGS = list(toy_space().enumerate())
@@ -60,3 +66,17 @@ def test_a_default_that_works_is_the_default_whatever_is_listed():
     _, selection = run(default=default, listed=[default, *RIGHT[:5]])
     assert config_key(selection.default) == config_key(default)
     assert "fails" not in selection.reason
+
+
+def test_the_summary_of_a_run_names_a_default_that_fails(tmp_path):
+    space = synthesize(40, seed=5, failures=0.3)
+    broken = next(item for item in space.configs if item.status is not Status.CORRECT)
+    replace(space, default=broken.config).save(tmp_path / "space.json")
+    settings = campaign_settings(tmp_path, trials=20)
+    options = RunOptions(report=False, export=False, base=tmp_path)
+    outcome = run_campaign(settings, "c", options=options)
+    assert "the default config of 1 of them fails" in outcome.summary
+    with Store.open(settings.database.url) as store:
+        (task,) = store.tasks(outcome.run_id)
+    assert config_key(task.selection.default) == config_key(broken.config)
+    assert (task.selection.default_us, task.selection.verdict) == (None, "undecided")

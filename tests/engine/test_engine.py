@@ -9,7 +9,18 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import DEVICE, TOOLS, World, build, spec, toy_binary, toy_fault, toy_space, toy_us
+from scenario import (
+    DEVICE,
+    SEEDS,
+    TOOLS,
+    World,
+    build,
+    spec,
+    toy_binary,
+    toy_fault,
+    toy_space,
+    toy_us,
+)
 
 from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
@@ -279,7 +290,7 @@ class Endless(World):
         return [replace(event, result=replace(event.result, build_s=0.01))]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_run_does_not_wait_for_builds_that_its_search_has_dropped(seed):
     task = spec(strategy="bayes", budget=TaskBudget(gain=0.02), seed=seed)
     world = Endless(Engine([task], builders=4), seed=seed).run()
@@ -398,7 +409,7 @@ class Unprepared(World):
         return [JobLost(order.job.job_id, "the worker died")]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_preparation_that_fails_costs_no_trial(seed):
     undisturbed = World(Engine([spec()], builders=1), seed=0, workers=1).run()
     world = Unprepared(Engine([spec()], builders=2), seed=seed).run()
@@ -406,7 +417,7 @@ def test_a_preparation_that_fails_costs_no_trial(seed):
     assert outcome_of(world.records) == outcome_of(undisturbed.records)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_answers_of_dropped_builds_are_ignored(seed):
     task = spec(strategy="bayes", budget=TaskBudget(gain=0.2))
     world = World(Engine([task], builders=12), seed=seed, losses=0.05).run()

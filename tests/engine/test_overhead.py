@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from acceptance import tuner_overhead
 
-FEW, MANY = 200, 1600
+FEW, MANY = 100, 800
 
 
 def lines_per_trial(trials: int) -> float:
@@ -38,7 +38,7 @@ def lines_per_trial(trials: int) -> float:
     return ran / trials
 
 
-def test_a_trial_costs_as_much_after_a_thousand_as_at_first():
+def test_a_trial_costs_as_much_after_hundreds_as_at_first():
     few = lines_per_trial(FEW)
     assert few > 50
     assert lines_per_trial(MANY) <= 1.15 * few

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import DEVICE, World, spec, toy_fault, toy_space
+from scenario import DEVICE, SEEDS, World, spec, toy_fault, toy_space
 
 from results_db import TaskKey
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
@@ -70,6 +71,12 @@ def search(
     return found
 
 
+@cache
+def usual() -> World:
+    """The search of a range that most tests look at."""
+    return search()
+
+
 def is_over(task) -> bool:
     return task.stage is Stage.DONE
 
@@ -119,9 +126,9 @@ def segments_of(world: World):
     return divide(outcomes, GAIN, Range(16, 4096)), outcomes
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_size_of_a_range_is_served_within_the_gain(seed):
-    world = search(seed=seed)
+    world = search(seed=seed) if seed else usual()
     segments, outcomes = segments_of(world)
     configs = {key: config for each in outcomes for key, config in each.configs.items()}
     ends = [*(segment.sizes for segment in segments)]
@@ -134,7 +141,7 @@ def test_every_size_of_a_range_is_served_within_the_gain(seed):
 
 
 def test_few_sizes_are_searched_and_the_rest_only_compared():
-    world = search()
+    world = usual()
     tried = sizes_of(world)
     assert {16, 4096, 256} <= set(tried)
     assert len(searched_sizes(world)) <= 8
@@ -176,7 +183,7 @@ def test_one_config_that_is_best_everywhere_is_one_segment():
 
 def test_sizes_held_out_come_last_and_change_nothing():
     held_out = (100, 3000)
-    world, without = search(held_out=held_out), search()
+    world, without = search(held_out=held_out), usual()
     numbers = {task.spec.workload["n"]: task.spec.task_id for task in world.engine.tasks}
     order = [number for number, _ in world.records]
     first = min(order.index(numbers[size]) for size in held_out)
@@ -202,7 +209,7 @@ def test_what_is_served_at_a_size_held_out_is_raced_there_however_slow_it_is():
 
 
 def test_the_ends_begin_after_the_middle_with_its_fastest_configs():
-    world = search()
+    world = usual()
     searches = {task.spec.workload["n"]: task.search for task in world.engine.tasks}
     numbers = {task.spec.workload["n"]: task.spec.task_id for task in world.engine.tasks}
     order = [number for number, _ in world.records]
@@ -252,14 +259,16 @@ def test_any_part_of_a_range_ends(only):
     assert len(done) + left_out == len(only)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_losses_of_workers_end_a_range_all_the_same(seed):
     world = search(losses=0.05, seed=seed)
     assert world.finish is not None
     assert len(segments_of(world)[0]) >= 1
 
 
-@pytest.mark.parametrize("strategy", ["random", "bayes", "tpe"])
+@pytest.mark.parametrize(
+    "strategy", ["bayes", *(pytest.param(s, marks=pytest.mark.full) for s in ("random", "tpe"))]
+)
 def test_a_config_that_a_search_would_not_try_serves_where_it_is_valid(strategy):
     """Blocks of 16 are best everywhere, and worth trying at small sizes alone."""
 
@@ -344,31 +353,29 @@ def test_work_that_grows_faster_than_the_size_is_searched_between():
     assert searched_sizes(search(quadratic_us)) & inside
 
 
-@pytest.mark.parametrize("seed", range(3))
+def growing_us(workload: Workload, config: Config) -> float:
+    """The best block grows with the size, faster than the configs in between."""
+    best = 4 + math.log2(workload["n"] / 16)
+    return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_narrow_intervals_take_no_search_from_wide_ones(seed):
     """Small sizes come first in a campaign and are soon over."""
 
-    def every_us(workload: Workload, config: Config) -> float:
-        best = 4 + math.log2(workload["n"] / 16)
-        return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
-
     places = dict(sorted(list_places(Range(16, 4096)).items()))
-    found = searched_sizes(search(every_us, searches=5, seed=seed, places=places))
+    found = searched_sizes(search(growing_us, searches=5, seed=seed, places=places))
     assert len(found) == 5
     intervals = [places[size] for size in found if places[size] is not None]
     assert all(high / low > 2 for low, high in intervals)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("stop", [90, 160])
 def test_a_resumed_run_counts_what_was_searched_before(seed, stop):
-    def every_us(workload: Workload, config: Config) -> float:
-        best = 4 + math.log2(workload["n"] / 16)
-        return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
-
-    broken = search(every_us, searches=5, seed=seed, stop_after=stop)
+    broken = search(growing_us, searches=5, seed=seed, stop_after=stop)
     assert any(map(is_over, broken.engine.tasks))
-    resumed = search(every_us, searches=5, seed=seed, before=broken)
+    resumed = search(growing_us, searches=5, seed=seed, before=broken)
     places = {task.spec.task_id: task.spec.place for task in broken.engine.tasks}
     searched = {
         number
@@ -397,7 +404,7 @@ def joint_us(workload: Workload, config: Config) -> float:
     return more * crossing_us(workload, {"block": config["block"], "order": "", "stages": second})
 
 
-@pytest.mark.parametrize("joint", [(), ("part",)])
+@pytest.mark.parametrize("joint", [("part",), pytest.param((), marks=pytest.mark.full)])
 def test_ranges_that_share_rows_measure_configs_for_each_other(joint):
     sizes = Range(16, 4096)
     places = [(part, *place) for place in list_places(sizes).items() for part in "ab"]

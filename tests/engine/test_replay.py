@@ -25,13 +25,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def config(folder, *, strategy="bayes", faults=None):
+    simulated = {"runners": 2, "options": faults or {}}
     return {
         "version": 1,
         "database": {"url": f"sqlite:///{folder}/tuner.db"},
-        "pool": {
-            "builders": 2,
-            "devices": {"simulated": {"runners": 2, "options": faults or {}}},
-        },
+        "pool": {"builders": 2, "devices": {"simulated": simulated}},
         "measure": {"baselines": []},
         "campaigns": {
             "c": {
@@ -151,7 +149,8 @@ def test_a_bad_file_gives_one_clear_line(finished, tmp_path, spoil, message):
     assert "\n" not in caught.value.message
 
 
-def test_no_head_with_other_values_is_an_unexpected_error(finished, tmp_path):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.full)])
+def test_no_head_with_other_values_is_an_unexpected_error(finished, tmp_path, step):
     """Each value of the first line in turn is replaced; then the first event has other values."""
     head, event, *_ = finished[0].read_text().splitlines()
     small = json.loads(head)
@@ -160,13 +159,13 @@ def test_no_head_with_other_values_is_an_unexpected_error(finished, tmp_path):
     refused = 0
     heads = (f"{text}\n" for text in hostile_texts(small))
     events = (f"{head}\n{text}\n" for text in hostile_texts(json.loads(event)))
-    for text in itertools.chain(heads, events):
+    for text in itertools.islice(itertools.chain(heads, events), None, None, step):
         bad.write_text(text)
         with pytest.raises(TunerError) as caught:
             replay(bad)
         assert "\n" not in caught.value.message
         refused += f"{bad}" in caught.value.message
-    assert refused > 100
+    assert refused > 100 / step
 
 
 def test_a_kernel_with_another_space_is_refused(finished, tmp_path):

@@ -101,11 +101,10 @@ def campaign(
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     paths = multi_gpu_run.make_tasks(tmp_path_factory.mktemp("tasks"), multi_gpu_run.TASKS)
-    return {devices: campaign(paths, devices) for devices in (1, 2, 4)}
+    return {devices: campaign(paths, devices) for devices in (1, 4)}
 
 
 def test_four_devices_finish_32_tasks_sooner_by_the_documented_factor(found):
-    assert found[1].wall_s / found[2].wall_s >= 1.9
     assert found[1].wall_s / found[4].wall_s >= multi_gpu.BOUND
     assert all(one.busy_share >= 0.9 for one in found.values())
 

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from search_spaces.records import Device, Toolchain, Value, config_key
+from search_spaces.records import Config, Device, Toolchain, Value, Workload, config_key
 from workers.backend_kinds import BackendSpec
 from workers.job_records import (
+    Artifact,
     Calibration,
     Failure,
+    KernelRef,
     MeasureJob,
     Measurement,
     PartResult,
@@ -22,6 +25,7 @@ from workers.job_records import (
     Status,
     Timing,
 )
+from workers.measure.device_runner import DeviceRunner
 from workers.roles import Backend
 from workers.supervision.heartbeat import await_processors, heartbeat
 from workers.warm.preload import Call, Preload, WorkerRole
@@ -90,7 +94,8 @@ class ProbeBackend(Backend):
 
         `states_of` tells the states of these processes while this one has the processors alone.
         `poison` breaks the context for later candidates, `wrong` fails, `sleep_s` takes that many
-        seconds. A baseline's name is the seconds that it takes.
+        seconds, and `until` takes until a file exists, after making another one. A baseline's name
+        is the seconds that it takes.
         """
         seen: set[int] = set()
         thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
@@ -105,9 +110,13 @@ class ProbeBackend(Backend):
                 continue
             heartbeat(f"candidate {index}")
             time.sleep(float(candidate.config.get("sleep_s", 0)))
+            if gate := str(candidate.config.get("until", "")):
+                Path(f"{gate} is awaited").touch()
+                while not Path(gate).exists():
+                    time.sleep(0.01)
             if pids := str(candidate.config.get("states_of", "")):
                 await_processors()
-                ends_at = time.monotonic() + 20
+                ends_at = time.monotonic() + 100
                 # A signal takes effect when its process is next scheduled.
                 while set(states.split()) != {"T"} and time.monotonic() < ends_at:
                     states = " ".join(map(state_of, pids.split()))
@@ -192,3 +201,15 @@ def read_recorded(folder: Path) -> list[tuple[str, float, float]]:
     """What used the device, with start and end, in order of time."""
     lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
     return sorted(((what, float(a), float(b)) for what, a, b in lines), key=lambda one: one[1])
+
+
+def job_of(*configs: Config, n: int = 1, **changes: object) -> MeasureJob:
+    candidates = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
+    job = MeasureJob("m", KernelRef("k"), Workload.of(n=n), candidates, timeout_s=200.0)
+    return replace(job, **changes)  # type: ignore[arg-type]
+
+
+def measured(runner: DeviceRunner, job: MeasureJob) -> Measurement:
+    result = runner.measure(job)
+    assert isinstance(result, Measurement), result
+    return result

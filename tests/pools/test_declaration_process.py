@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from processes import forked
+from processes import LIMIT_S, forked
 
 from search_spaces.errors import KernelError
 from search_spaces.records import Workload
@@ -17,7 +16,6 @@ from workers.pools.declaration_process import DeclarationProcess
 from workers.warm.fork_server import ForkServer
 from workers.warm.preload import Preload
 
-LIMIT_S = 60.0
 DEVICE = offline("cuda:90")
 WORKLOAD = Workload.of(rows=8, cols=64, dtype="float32")
 SOURCE = """
@@ -100,8 +98,6 @@ def test_a_kernel_that_cannot_be_imported_is_reported_in_one_line(check):
 def test_an_answer_that_is_not_needed_is_not_waited_for(check):
     process = check("Slow")
     assert not process.passed(0.5)
-    began = time.monotonic()
     process.begin_kill()
     process.kill()
-    assert time.monotonic() - began < LIMIT_S
     assert not process.running

@@ -1,4 +1,7 @@
-"""Runs on a pool that describes its runners: builds start before a runner has opened its device."""
+"""Runs on pools that their caller has made.
+
+On a pool that describes its runners, builds start before a runner has opened its device.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from recorded_campaigns import campaign_settings
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesize
-from tuner.campaign import Control, RunOptions, run_campaign
-from tuner.settings import validate
+from tuner.campaign import Control, RunOptions, pool_spec_of, run_campaign
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.job_records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
 from workers.pools.local import LocalPool
+from workers.pools.virtual import VirtualPool
 
 FOUND, TOOLS = SimulatedBackend(index=0).info()
 DESCRIBED = WorkerInfo("simulated-0", FOUND, TOOLS)
@@ -54,23 +57,36 @@ class StuckPool(DescribedPool):
 
 
 def run(folder, pool, control=None, *, report=False):
-    synthesize(40, seed=5).save(folder / "space.json")
-    campaign = {
-        "targets": ["simulated"],
-        "tasks": [{"kernel": "recorded:space.json"}],
-        "budget": {"trials": 12},
-    }
-    settings = validate(
-        {
-            "version": 1,
-            "database": {"url": f"sqlite:///{folder}/tuner.db"},
-            "measure": {"baselines": []},
-            "campaigns": {"c": campaign},
-        },
-        str,
-    )
+    settings = campaign_settings(folder, configs=40)
     options = RunOptions(report=report, export=report, base=folder)
     return run_campaign(settings, "c", options=options, pool=pool, control=control)
+
+
+class CountingPool(VirtualPool):
+    """A pool in virtual time that counts what the campaign asks of it."""
+
+    started = closed = 0
+
+    def start(self) -> None:
+        self.started += 1
+        super().start()
+
+    def close(self, *, kill: bool = False) -> None:
+        self.closed += 1
+        super().close(kill=kill)
+
+
+def test_a_campaign_runs_on_the_pool_that_it_is_given(tmp_path):
+    # A pool of this kind would fail: the given one replaces it.
+    ray = {"kind": "ray", "address": "127.0.0.1:1", "devices": {"simulated": {"runners": 2}}}
+    settings = campaign_settings(tmp_path, pool=ray)
+    options = RunOptions(report=False, export=False, base=tmp_path)
+    spec = pool_spec_of(settings, "c", options=options)
+    assert (spec.kind, spec.runners, spec.paths) == ("ray", {"simulated": 2}, (f"{tmp_path}",))
+    pool = CountingPool(spec)
+    outcome = run_campaign(settings, "c", options=options, pool=pool)
+    assert (outcome.status, outcome.trials) == ("finished", 12)
+    assert (pool.started, pool.closed) == (1, 1)
 
 
 def test_builds_are_ordered_before_a_runner_is_ready(tmp_path):

@@ -8,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import alive, below, forked, kill, named, process_name, wait_until
+from processes import LIMIT_S, alive, below, forked, kill, named, process_name, wait_until
 
 from workers.supervision.supervised_child import ChildDied, SupervisedChild
 from workers.warm.fork_server import ForkServer
 from workers.warm.preload import Call, Preload, Step, Variable
 
-LIMIT_S = 30.0
 NAME = "forked-3"
 PATHS = (str(Path(__file__).parent),)
 
@@ -68,25 +67,6 @@ def test_a_server_that_dies_while_it_loads_is_named_with_its_last_line(servers):
         child.start()
     assert death.value.last_line == "no such library"
     assert child.pid is None
-
-
-def test_a_killed_server_is_replaced_and_its_children_live_on(servers):
-    server = server_with(servers)
-    first, second = child_of(server), child_of(server)
-    first.start()
-    before = server.pid
-    assert before is not None
-    kill(before)
-    wait_until(lambda: not alive(before))
-    assert first.alive
-    assert first.request("echo", 1, timeout_s=LIMIT_S) == 1
-    assert second.request("echo", 2, timeout_s=LIMIT_S) == 2
-    assert server.pid not in (None, before)
-    pid = first.pid
-    assert pid is not None
-    first.retire()
-    assert not alive(pid)
-    second.retire()
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -190,6 +170,7 @@ def test_a_killed_server_or_branch_is_replaced_and_its_children_live_on(servers,
     )
     kill(victim)
     wait_until(lambda: not alive(victim))
+    assert first.alive
     assert first.request("echo", 1, timeout_s=LIMIT_S) == 1
     assert second.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
     first.retire()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installed_plugins import install_plugins
 from processes import alive, below, forked, kill, process_name, wait_until
 
 from workers import backend_kinds
@@ -18,17 +17,11 @@ from workers.job_records import PoolSpec, WorkerInfo, WorkerReady
 from workers.pools import create, prestart
 from workers.pools.local import LocalPool
 
-HERE = Path(__file__).parent
-PROBE = ("probe_backend:ProbeSpec", "probe_backend:LoadingSpec", "probe_backend:WaitingSpec")
-
 
 @pytest.fixture
-def paths(tmp_path, monkeypatch) -> Iterator[tuple[str, ...]]:
-    """Import paths with which the kinds of `probe_backend` are installed plug-ins."""
-    kinds = dict(zip(("probe", "loading", "waiting"), PROBE, strict=True))
-    install_plugins(tmp_path, "probe", "tuner.backends", kinds)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield (str(tmp_path), str(HERE))
+def paths(plugin) -> Iterator[tuple[str, ...]]:
+    """Import paths of plug-ins; in the end no server is left."""
+    yield plugin
     assert not forked(os.getpid())
 
 
@@ -159,32 +152,3 @@ def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
     script = "from workers.device import detect; print(detect('cuda', 0))"
     opened = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert opened.stdout.strip() == f"{device}"
-
-
-_DRIVER = """
-import time
-from workers.pools import create
-from workers.job_records import PoolSpec, WorkerReady
-pool = create(PoolSpec(runners={"simulated": 2}, builders=2))
-pool.start()
-ready = 0
-while not (ready == 2 and pool.warm):
-    ready += sum(isinstance(event, WorkerReady) for event in pool.poll(0.1))
-print(flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_pool_whose_driver_is_killed_leaves_no_process_and_no_folder(tmp_path):
-    with subprocess.Popen(
-        [sys.executable, "-c", _DRIVER],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"TMPDIR": f"{tmp_path}"},
-    ) as driver:
-        assert driver.stdout is not None
-        driver.stdout.readline()
-        family = forked(driver.pid)
-        assert len(family) == 9  # a server; a reaper and a worker of each runner and builder
-        kill(driver.pid)
-    wait_until(lambda: not any(map(alive, family)))
-    wait_until(lambda: not list(tmp_path.iterdir()))

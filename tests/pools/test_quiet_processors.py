@@ -12,19 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installed_plugins import install_plugins
 from pool_contract import Farm
-from probe_backend import state_of
-from processes import alive, child_of, kill, named, wait_until
+from probe_backend import job_of, state_of
+from processes import LIMIT_S, alive, child_of, kill, named, wait_until
 
-from search_spaces.records import Toolchain, Workload
 from workers import machine_lock, quiet_processors
 from workers.job_records import (
-    Artifact,
     Built,
-    KernelRef,
     Measured,
-    MeasureJob,
     Measurement,
     PoolSpec,
     WorkerReady,
@@ -35,7 +30,6 @@ from workers.supervision import response_deadline
 from workers.supervision.response_deadline import ResponseDeadline
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
-LIMIT_S = 30.0
 HERE = str(Path(__file__).parent)
 
 
@@ -57,7 +51,9 @@ def test_a_suspended_child_stands_still_with_its_helpers_and_goes_on(child):
     child.suspend()
     wait_until(lambda: stopped(child.pid, helper))
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(child.request("echo", 1, timeout_s=60)))
+    asking = threading.Thread(
+        target=lambda: answers.append(child.request("echo", 1, timeout_s=LIMIT_S))
+    )
     asking.start()
     assert not answers
     child.resume()
@@ -130,36 +126,9 @@ def test_time_limits_do_not_count_the_time_in_which_a_child_stands_still(monkeyp
     assert not deadline.limited_by_silence
 
 
-_DRIVER = """
-import sys, time
-from workers.supervision.supervised_child import SupervisedChild
-from workers.warm.fork_server import ForkServer
-paths = (sys.argv[1],)
-server = ForkServer("orphan", paths=paths)
-child = SupervisedChild("child_targets:Target", paths=paths, name="orphan", server=server)
-pids = [child.request(name, timeout_s=30) for name in ("spawn", "spawn_near")]
-child.suspend()
-print(child.pid, *pids, flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_driver_that_is_killed_leaves_no_stopped_process_behind():
-    command = [sys.executable, "-c", _DRIVER, HERE]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
-        assert driver.stdout is not None
-        pids = [int(word) for word in driver.stdout.readline().split()]
-        wait_until(lambda: stopped(pids[0], pids[2]))
-        kill(driver.pid)
-    wait_until(lambda: not any(map(alive, pids)))
-
-
 # -- a pool ----------------------------------------------------------------------------------------
-def test_no_builder_runs_while_processors_are_timed(tmp_path, monkeypatch):
-    install_plugins(tmp_path, "probe", "tuner.backends", {"probe": "probe_backend:ProbeSpec"})
-    monkeypatch.syspath_prepend(tmp_path)
-    paths = (str(tmp_path), HERE)
-    pool = create(PoolSpec(runners={"probe": 1}, builders=2, paths=paths))
+def test_no_builder_runs_while_processors_are_timed(tmp_path, plugin):
+    pool = create(PoolSpec(runners={"probe": 1}, builders=2, paths=plugin))
     farm = Farm.start(create(PoolSpec(runners={}, builders=1)), tmp_path)
     farm.pool.close()
     pool.start()
@@ -169,10 +138,7 @@ def test_no_builder_runs_while_processors_are_timed(tmp_path, monkeypatch):
         pids = " ".join(f"{builder.pid}" for builder in pool._builders)
         for number in range(2):
             pool.submit_build(farm.build_job(f"b{number}", farm.config(""), slow=True))
-        config = {"states_of": pids}
-        artifact = Artifact(config, "probe", Toolchain(), "hash")
-        job = MeasureJob("m", KernelRef("k"), Workload.of(n=1), (artifact,), timeout_s=60.0)
-        pool.submit_measure("probe-0", job)
+        pool.submit_measure("probe-0", job_of({"states_of": pids}))
         pending = list(wait_for(pool, Measured))
         (measured,) = (event for event in pending if isinstance(event, Measured))
         assert isinstance(measured.result, Measurement)
@@ -284,9 +250,15 @@ def test_a_process_that_waits_for_a_device_says_for_whom(name, monkeypatch, capl
         assert other.stdout.readline() == "holds\n"
         lock = DeviceLock(name, "the card")
         assert not lock.take()
-        threading.Timer(0.3, lambda: kill(other.pid)).start()
-        with caplog.at_level(logging.WARNING), lock.hold(lambda: False):
-            pass  # the lock has ended with its process
+
+        def end_it_once_it_is_named() -> None:
+            wait_until(lambda: bool(caplog.records))
+            kill(other.pid)
+
+        with caplog.at_level(logging.WARNING):
+            threading.Thread(target=end_it_once_it_is_named).start()
+            with lock.hold(lambda: False):
+                pass  # the lock has ended with its process
     said = [record.message for record in caplog.records]
     assert len(said) == 1
     assert f"the card is in use by process {other.pid} (-c" in said[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from processes import child_of, kill, named, wait_until
+from processes import LIMIT_S, child_of, kill, named, wait_until
 
 from workers.supervision.supervised_child import SupervisedChild
 from workers.warm.standby import ChildWithStandby
@@ -25,7 +25,7 @@ class Gate:
 
     def prepare(self, child: SupervisedChild) -> None:
         self.waiting += 1
-        assert self.open.wait(60)
+        assert self.open.wait(LIMIT_S)
         if self.failing:
             raise RuntimeError("no device")
 

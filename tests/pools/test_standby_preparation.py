@@ -5,27 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from installed_plugins import install_plugins
-from probe_backend import read_recorded
+from probe_backend import job_of, measured, read_recorded
 from processes import named, wait_until
 
-from search_spaces.records import Config, Toolchain, Workload
-from workers.job_records import Artifact, KernelRef, MeasureJob, Measurement, Mode
+from workers.job_records import Measurement, Mode
 from workers.measure.device_runner import DeviceRunner
 
 NAME = "probe-8"
 
 
 @pytest.fixture
-def runner(tmp_path, monkeypatch, device_times):
-    install_plugins(tmp_path, "probe", "tuner.backends", {"probe": "probe_backend:ProbeSpec"})
-    monkeypatch.syspath_prepend(tmp_path)
-    paths = (str(tmp_path), str(Path(__file__).parent))
-    made = DeviceRunner("probe", worker_id=NAME, paths=paths)
+def runner(plugin, device_times):
+    made = DeviceRunner("probe", worker_id=NAME, paths=plugin)
     assert made.info
     wait_until(lambda: made.standby_pid is not None)
     yield made
@@ -33,20 +27,14 @@ def runner(tmp_path, monkeypatch, device_times):
     assert not named(os.getpid(), NAME)
 
 
-def job_of(*configs: Config, n: int = 1, **changes: object) -> MeasureJob:
-    candidates = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
-    job = MeasureJob("m", KernelRef("k"), Workload.of(n=n), candidates, timeout_s=30.0)
-    return replace(job, **changes)
-
-
-def measured(runner: DeviceRunner, job: MeasureJob) -> Measurement:
-    result = runner.measure(job)
-    assert isinstance(result, Measurement), result
-    return result
-
-
 def confirmed(runner: DeviceRunner, n: int = 1) -> Measurement:
     return measured(runner, job_of({"x": 1}, n=n, mode=Mode.CONFIRM))
+
+
+def idle(runner: DeviceRunner) -> None:
+    """Let pass so many jobs that a part would have had its turn among them."""
+    for _ in range(10):
+        measured(runner, job_of({"x": 1}, mode=Mode.VERIFY))
 
 
 def parts(device_times: Path, kind: str = "part") -> int:
@@ -71,7 +59,7 @@ def test_several_tasks_are_prepared_and_each_of_them_once(runner, device_times):
     wait_until(lambda: parts(device_times) == 6)
     for n in (1, 2, 3, 3, 2, 1):
         measured(runner, job_of({"x": 1}, n=n, upcoming_baselines=("0",)))
-    time.sleep(0.1)
+    idle(runner)
     assert confirmed(runner, n=2).clocks["parts"].count("task") == 3
     assert parts(device_times) == 6
 
@@ -88,7 +76,7 @@ def test_other_baselines_of_a_later_run_are_prepared_too(runner, device_times):
 def test_a_task_without_a_confirmation_is_not_prepared(runner, device_times):
     measured(runner, job_of({"x": 1}, mode=Mode.VERIFY, upcoming_baselines=("0",)))
     measured(runner, job_of({"x": 1}))
-    time.sleep(0.1)
+    idle(runner)
     assert read_recorded(device_times) == [
         one for one in read_recorded(device_times) if one[0] == "job"
     ]
@@ -132,14 +120,14 @@ def test_a_part_that_ends_the_standby_costs_no_result(runner, device_times, faul
     # The task is not tried again; others are prepared as before.
     assert found.clocks["parts"] == ""
     measured(runner, job_of({"x": 1}, n=2, upcoming_baselines=("0",)))
-    time.sleep(0.3)
+    idle(runner)
     assert confirmed(runner, n=2).clocks["parts"].count("launch 0") <= 1
 
 
 def test_a_part_that_fails_is_left_to_the_confirmation(runner, device_times):
     measured(runner, job_of(upcoming_baselines=("0.01", "raise")))
     wait_until(lambda: parts(device_times) >= 2)
-    time.sleep(0.1)
+    idle(runner)
     measured(runner, job_of({"x": 1}))
     assert confirmed(runner).outcomes
 
@@ -163,6 +151,6 @@ def test_a_series_of_crashes_ends_the_preparation_of_a_task(runner, device_times
         wait_until(lambda prepared=prepared: parts(device_times) == prepared)
         wait_until(lambda: runner.standby_pid is not None)
         os.kill(runner.pid, 9)
-    time.sleep(0.2)
+    idle(runner)
     assert confirmed(runner).outcomes
     assert parts(device_times) == 6
