@@ -34,6 +34,7 @@ def matmul() -> Kernel:
     return load("matmul")
 
 
+@pytest.mark.matrix("declaration")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_keeps_its_promises(name):
     kernel = load(name)
@@ -60,6 +61,7 @@ def test_a_family_keeps_its_promises(name):
     assert feasible / points >= 0.02
 
 
+@pytest.mark.matrix("declaration")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_inputs_come_from_the_seed(name):
     kernel = load(name)
