@@ -60,7 +60,10 @@ class Scale(Kernel):
             return {"out": out}
         return {"add": add, "wrong": wrong, "ends": ends, "raises": raises}[config["way"]]
 """
-SETTINGS = "version: 1\npool: {builders: 1}\nmeasure: {warm_ms: 1, final_pairs: 16}\n"
+#: Recordings are replayed in virtual time; `scale` needs processes.
+MEASURE = "measure: {warm_ms: 1, final_pairs: 16}\n"
+SETTINGS = f"version: 1\npool: {{kind: virtual}}\n{MEASURE}"
+PROCESSES = f"version: 1\npool: {{builders: 1}}\n{MEASURE}"
 
 
 def recording(folder: Path, *, failures: float = 0.0) -> RecordedSpace:
@@ -73,7 +76,7 @@ def recording(folder: Path, *, failures: float = 0.0) -> RecordedSpace:
 
 def scale_kernel(folder: Path) -> str:
     (folder / "scale.py").write_text(SCALE)
-    (folder / "config.yaml").write_text(SETTINGS)
+    (folder / "config.yaml").write_text(PROCESSES)
     return "scale.py:Scale"
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from bench_samples import recording
 
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 from tuner.cli import invoke
+from workers import pools
+from workers.pools.virtual import VirtualPool
 
 # The helper that forks.
 sys.path.append(str(Path(__file__).parents[1] / "spaces"))
@@ -54,6 +59,18 @@ def tuner(folder, capsys) -> Callable[..., Result]:
         return Result(code, streams.out, streams.err)
 
     return call
+
+
+@pytest.fixture
+def virtual(monkeypatch) -> None:
+    """All pools are in virtual time, those too that are local whatever config.yaml says."""
+    monkeypatch.setattr(pools, "create", VirtualPool)
+
+
+@pytest.fixture
+def replay(folder, virtual) -> Callable[..., RecordedSpace]:
+    """Writes the kernel `RECORDED`, which all commands replay without processes."""
+    return partial(recording, folder)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ import tuner as farm
 from results_db import Store
 from search_spaces.errors import TunerError
 from search_spaces.recorded.recorded_kernel import synthesize
+from search_spaces.records import Status
 from tuner.campaign import lease
 
 CONFIG = """version: 1
-pool: {{kind: local, builders: 1, devices: {{simulated: {{options: {{{faults}}}}}}}}}
+pool: {{kind: virtual}}
 measure: {{final_pairs: 8, warm_ms: 1}}
 campaigns:
   c:
@@ -34,11 +36,21 @@ campaigns:
 {more}"""
 
 
-def recorded(folder: Path, *, faults: str = "", strategy: str = "exhaustive", more: str = "",
-             size: int = 60) -> None:  # fmt: skip
-    """A folder with a campaign `c` that replays a recording."""
-    synthesize(size, seed=1).save(folder / "space.json.gz", columns=True)
-    text = CONFIG.format(faults=faults, strategy=strategy, more=more)
+def recorded(
+    folder: Path,
+    *,
+    strategy: str = "exhaustive",
+    more: str = "",
+    size: int = 60,
+    wrong: bool = False,
+) -> None:
+    """A folder with a campaign `c` that replays a recording, of which every config may be wrong."""
+    space = synthesize(size, seed=1)
+    if wrong:
+        failed = {"status": Status.CORRECTNESS, "median_us": None, "message": "output differs"}
+        space = replace(space, configs=tuple(replace(one, **failed) for one in space.configs))
+    space.save(folder / "space.json.gz", columns=True)
+    text = CONFIG.format(strategy=strategy, more=more)
     (folder / "config.yaml").write_text(text)
 
 
@@ -194,7 +206,7 @@ def test_tune_raises_an_error_that_its_caller_can_correct(folder, arguments, mes
 
 # -- while it runs ---------------------------------------------------------------------------------
 def test_a_run_without_one_correct_variant_is_a_finding(tuner, folder):
-    recorded(folder, faults="wrong: 1.0", size=12)
+    recorded(folder, wrong=True, size=12)
     result = tuner("run", "c", "--quiet")
     refused(result, "synthetic N=4096", "none of 12 variants is correct", code=1)
     assert "0 with a winner" in result.out
@@ -235,7 +247,7 @@ def test_wall_time_in_python_is_that_of_the_whole_call(folder):
     workload = {"N": 4096, "dtype": "bfloat16"}
     for wall, trials in (("0.000001s", 0), ("1d", 7)):
         budget = {"trials": 7, "wall": wall}
-        result = farm.tune("recorded:space.json.gz", workload, budget=budget)
+        result = farm.tune("recorded:space.json.gz", workload, budget=budget, pool="virtual")
         assert len(result.trials) == trials
 
 

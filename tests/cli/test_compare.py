@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from bench_samples import RECORDED, SETTINGS, confirm, recording
+from bench_samples import RECORDED, SETTINGS, confirm
 from cli_samples import fill
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,9 +148,9 @@ def test_a_date_and_a_revision_name_a_run(tuner, url, text, run):
         assert (result.code, result.error) == (2, run)
 
 
-def test_remeasuring_decides_what_stored_times_cannot(tuner, folder):
+def test_remeasuring_decides_what_stored_times_cannot(tuner, folder, replay):
     """The stored times contradict the recording that is measured."""
-    space = recording(folder)
+    space = replay()
     (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")
     confirm(folder, space.default, median_us=10.0)
     confirm(folder, space.best.config, median_us=90.0)

@@ -22,29 +22,30 @@ campaigns:
 """
 
 
-def ask(shell: str, line: str, folder) -> list[str]:
+@pytest.fixture
+def ask(tuner, monkeypatch):
     """The words that a shell gets for the last word of a line."""
-    words = line.split(" ")
-    asked = {
-        "_TUNER_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": line,
-        "COMP_CWORD": f"{len(words) - 1}",
-        "_TYPER_COMPLETE_ARGS": line,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    command = [sys.executable, "-m", "tuner"]
-    done = subprocess.run(
-        command, env=os.environ | asked, cwd=folder, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    if shell == "zsh":
-        text = done.stdout.strip()
-        if text == "_files":
-            return []
-        assert text.startswith("_arguments '*: :((")
-        lines = text.removeprefix("_arguments '*: :((").removesuffix("))'").splitlines()
-        return [each.split('"')[1].replace("\\\\:", ":") for each in lines]
-    return [each.split("\t")[0] for each in done.stdout.splitlines() if each]
+
+    def call(shell: str, line: str) -> list[str]:
+        words = line.split(" ")
+        with monkeypatch.context() as asked:
+            asked.setenv("_TUNER_COMPLETE", f"complete_{shell}")
+            asked.setenv("COMP_WORDS", line)
+            asked.setenv("COMP_CWORD", f"{len(words) - 1}")
+            asked.setenv("_TYPER_COMPLETE_ARGS", line)
+            asked.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+            done = tuner()
+        assert (done.code, done.err) == (0, "")
+        if shell == "zsh":
+            text = done.out.strip()
+            if text == "_files":
+                return []
+            assert text.startswith("_arguments '*: :((")
+            lines = text.removeprefix("_arguments '*: :((").removesuffix("))'").splitlines()
+            return [each.split('"')[1].replace("\\\\:", ":") for each in lines]
+        return [each.split("\t")[0] for each in done.out.splitlines() if each]
+
+    return call
 
 
 @pytest.fixture
@@ -91,19 +92,16 @@ def press_tab(shell: str, line: str, folder) -> set[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_completes_what_the_configuration_and_the_database_have(shell, filled):
-    for line, words in (
-        ("tuner run ", {"quick", "nightly"}),
-        ("tuner run n", {"nightly"}),
-        ("tuner status ", {"2", "1", "baseline"}),
-        ("tuner bench softm", {"softmax", "softmax_backward"}),
-        ("tuner status --format ", {"table", "json", "csv", "md"}),
-    ):
-        assert press_tab(shell, line, filled) == words
+    assert press_tab(shell, "tuner run n", filled) == {"nightly"}
+    assert press_tab(shell, "tuner status ", filled) == {"2", "1", "baseline"}
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("tuner run ", {"quick", "nightly"}),
+        ("tuner bench softm", {"softmax", "softmax_backward"}),
+        ("tuner status --format ", {"table", "json", "csv", "md"}),
         ("tuner compare 1 b", {"baseline"}),
         ("tuner show b", {"baseline"}),
         ("tuner tag b", {"baseline"}),
@@ -115,41 +113,40 @@ def test_every_shell_completes_what_the_configuration_and_the_database_have(shel
         ("tuner export -f v", {"vllm"}),
     ],
 )
-def test_the_words_of_a_command(line, words, filled):
-    assert set(ask("bash", line, filled)) == words
+def test_the_words_of_a_command(line, words, filled, ask):
+    assert set(ask("bash", line)) == words
 
 
-def test_another_configuration_of_the_line_is_read(filled, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    line = f"tuner run --config {filled / 'config.yaml'} "
-    assert ask("bash", line, elsewhere) == ["quick", "nightly"]
+def test_another_configuration_of_the_line_is_read(filled, ask, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert ask("bash", f"tuner run --config {filled / 'config.yaml'} ") == ["quick", "nightly"]
 
 
-def test_nothing_is_completed_and_nothing_made_where_nothing_is(folder):
+def test_nothing_is_completed_and_nothing_made_where_nothing_is(folder, ask):
     for line in ("tuner run ", "tuner status ", "tuner run --config none.yaml "):
-        assert ask("bash", line, folder) == []
-        assert ask("zsh", line, folder) == []
+        assert ask("bash", line) == []
+        assert ask("zsh", line) == []
     assert os.listdir(folder) == []
 
 
 @pytest.mark.parametrize("text", ["version: [", "version: 1\ncampaigns: 5\n", "\0", "version: 9"])
-def test_a_broken_configuration_is_silent(text, folder):
+def test_a_broken_configuration_is_silent(text, folder, ask):
     (folder / "config.yaml").write_text(text)
-    assert ask("bash", "tuner run ", folder) == []
-    assert ask("fish", "tuner status ", folder) == []
+    assert ask("bash", "tuner run ") == []
+    assert ask("fish", "tuner status ") == []
 
 
-def test_a_broken_or_absent_database_is_silent(filled, url):
+def test_a_broken_or_absent_database_is_silent(filled, url, ask):
     (filled / "results" / "tuner.db").write_bytes(b"no database" * 500)
-    assert ask("bash", "tuner status ", filled) == []
+    assert ask("bash", "tuner status ") == []
     config = CONFIG + "database: {url: 'postgresql+psycopg://nobody@127.0.0.1:1/none'}\n"
     (filled / "config.yaml").write_text(config)
-    assert ask("bash", "tuner status ", filled) == []
-    assert ask("bash", "tuner run ", filled) == ["quick", "nightly"]
+    assert ask("bash", "tuner status ") == []
+    assert ask("bash", "tuner run ") == ["quick", "nightly"]
 
 
-def test_a_hostile_name_in_the_database_is_inert(filled, url):
+def test_a_hostile_name_in_the_database_is_inert(filled, url, ask):
     with Store.open(url) as store:
         store.begin_run(HOSTILE, "spec", 7, {"host": "here"}, {"tasks": []})
-    found = ask("fish", "tuner status ", filled)
+    found = ask("fish", "tuner status ")
     assert found == ["3", "2", "1", "baseline"]

@@ -27,9 +27,8 @@ def test_a_wheel_holds_every_recording_and_the_campaign():
     assert "tuner/templates/demo.yaml" in data
 
 
-@pytest.mark.slow
-def test_every_recording_is_replayed_with_a_report(tuner, folder, monkeypatch):
-    monkeypatch.setenv("TUNER__DATABASE__URL", f"sqlite:///{folder / 'other.db'}")
+@pytest.mark.full
+def test_every_recording_is_replayed_with_a_report(tuner, folder, virtual):
     result = tuner("demo", "-f", "json")
     assert result.code == 0, result.err
     rows = json.loads(result.out)
@@ -41,7 +40,10 @@ def test_every_recording_is_replayed_with_a_report(tuner, folder, monkeypatch):
     assert os.listdir(folder) == ["tuner-demo"]
 
 
-def test_a_folder_keeps_its_campaign_and_other_commands_work_in_it(tuner, folder, monkeypatch):
+def test_a_folder_keeps_its_campaign_and_other_commands_work_in_it(
+    tuner, folder, virtual, monkeypatch
+):
+    monkeypatch.setenv("TUNER__DATABASE__URL", f"sqlite:///{folder / 'other.db'}")
     place = folder / "here"
     place.mkdir()
     config = place / "config.yaml"
@@ -56,6 +58,9 @@ def test_a_folder_keeps_its_campaign_and_other_commands_work_in_it(tuner, folder
     assert config.read_text() == kept
     assert sorted(path.name for path in (place / "h200").iterdir()) == SHOWN
     assert "nothing measured" in tuner("demo", "here", "--quiet").out
+    assert sorted(os.listdir(place / "results")) == ["report.html", "tuner.db"]
+    assert os.listdir(folder) == ["here"]
+    monkeypatch.delenv("TUNER__DATABASE__URL")
     monkeypatch.chdir(place)
     (row,) = json.loads(tuner("best", "-f", "json").out)
     assert row["state"] == "current"

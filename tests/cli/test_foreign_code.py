@@ -51,7 +51,7 @@ class Own:
         if self.asked > len(configs):
             return []
         # The trial of the strategy before a run has a space of another size.
-        if len(configs) == 40 and self.asked == 3:
+        if len(configs) == 40 and self.asked == 3 and os.path.exists("fault"):
             {fault}
         return [configs[self.asked - 1]]
     def tell(self, config, score, status): pass
@@ -64,96 +64,92 @@ FAULTS = {
     "return [{'way': 99}]": "suggests {'way': 99}, which is no config of the space",
     "return ['way']": "suggests 'way', which is no config of the space",
 }
-
-#: For these faults, a later run with a correct strategy reuses the results. The other faults stop
-#: the run at the same point.
-RESUMED = ("raise ValueError('no idea')", "os._exit(0)")
+CONFIG = """version: 1
+pool: {kind: virtual}
+campaigns:
+  c:
+    targets: ["simulated:space.json"]
+    budget: {trials: 6}
+    strategy: {name: own}
+    tasks: [{kernel: "recorded:space.json"}]
+"""
 
 
 @pytest.fixture
-def command(tmp_path):
-    synthesize(40, seed=5).save(tmp_path / "space.json")
+def show(tuner, folder):
+    """Shows the space of a kernel whose file begins with the given lines."""
 
-    def start(*arguments, first="", strategy="random"):
-        (tmp_path / "twice.py").write_text(KERNEL.format(first=first))
-        (tmp_path / "config.yaml").write_text(
-            "version: 1\npool: {kind: local, builders: 1}\n"
-            "campaigns: {c: {targets: ['simulated:space.json'], budget: {trials: 6},\n"
-            f"  strategy: {{name: {strategy}}}, tasks: [{{kernel: 'recorded:space.json'}}]}}}}\n"
-        )
-        return subprocess.Popen(
-            [sys.executable, "-m", "tuner", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def show(first: str, name: str = "Twice"):
+        (folder / "twice.py").write_text(KERNEL.format(first=first))
+        return tuner("spaces", "show", f"twice.py:{name}", "-f", "json")
 
-    return start
+    return show
 
 
-def write_strategy(folder, fault):
-    (folder / "own_strategy.py").write_text(STRATEGY.format(fault=fault))
+@pytest.fixture
+def install(folder, monkeypatch, forgotten_modules):
+    """Installs a strategy that has a fault while there is a file `fault`."""
+    synthesize(40, seed=5).save(folder / "space.json")
+    (folder / "config.yaml").write_text(CONFIG)
+    monkeypatch.syspath_prepend(folder)
+
+    def install(fault: str) -> None:
+        (folder / "fault").touch()
+        (folder / "own_strategy.py").write_text(STRATEGY.format(fault=fault))
+        install_plugins(folder, "own-search", "tuner.strategies", {"own": "own_strategy:Own"})
+
+    return install
 
 
-def install_strategy(folder, fault):
-    write_strategy(folder, fault)
-    install_plugins(folder, "own-search", "tuner.strategies", {"own": "own_strategy:Own"})
-
-
-def test_what_a_module_prints_at_import_does_not_reach_stdout(command):
-    shown = command("spaces", "show", "twice.py:Twice", "-f", "json", first="print('hello')")
-    out, err = shown.communicate()
-    assert shown.returncode == 0, err
-    assert json.loads(out)
-    assert "hello" in err
+def test_what_a_module_prints_at_import_does_not_reach_stdout(show):
+    shown = show("print('hello')")
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)
+    assert "hello" in shown.err
 
 
 @pytest.mark.parametrize("last", ["import os; os._exit(0)", "raise SystemExit(0)", "exit(0)"])
-def test_a_module_that_ends_the_process_at_import_is_named(command, last):
-    shown = command("spaces", "show", "twice.py:Twice", first=last)
-    _, err = shown.communicate()
-    assert shown.returncode == 2
-    assert "kernel twice.py:Twice: importing it fails with SystemExit" in err
+def test_a_module_that_ends_the_process_at_import_is_named(show, last):
+    shown = show(last)
+    assert shown.code == 2
+    assert "kernel twice.py:Twice: importing it fails with SystemExit" in shown.err
 
 
 @pytest.mark.parametrize("fault", ["print('hello')", "raise SystemExit(0)"])
-def test_a_function_that_makes_a_kernel_is_contained_too(command, fault):
-    first = f"def make():\n    {fault}\n    return Twice()"
-    shown = command("spaces", "show", "twice.py:make", "-f", "json", first=first)
-    out, err = shown.communicate()
+def test_a_function_that_makes_a_kernel_is_contained_too(show, fault):
+    shown = show(f"def make():\n    {fault}\n    return Twice()", "make")
     if "print" in fault:
-        assert shown.returncode == 0, err
-        assert json.loads(out)
+        assert shown.code == 0, shown.err
+        assert json.loads(shown.out)
     else:
-        assert shown.returncode == 2
-        assert "twice.py:make: making it fails with SystemExit: 0 (twice.py:3)" in err
+        assert shown.code == 2
+        assert "twice.py:make: making it fails with SystemExit: 0 (twice.py:3)" in shown.err
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_strategy_at_fault_is_named_and_results_are_kept(command, tmp_path, fault):
-    install_strategy(tmp_path, fault)
-    run = command("run", "c", "--no-report", strategy="own")
-    _, err = run.communicate()
-    assert run.returncode == 2, err
-    assert f"error: strategy 'own' {FAULTS[fault]}" in err
-    assert "own-search" in err
-    if fault not in RESUMED:
-        return
-    write_strategy(tmp_path, "pass")
-    again = command("run", "c", "--no-report", strategy="own")
-    _, err = again.communicate()
-    assert again.returncode == 0, err
-    with Store.open(f"sqlite:///{tmp_path / 'results/tuner.db'}", create=False) as store:
+def test_a_strategy_at_fault_is_named_and_results_are_kept(tuner, folder, url, install, fault):
+    install(fault)
+    run = tuner("run", "c", "--no-report")
+    assert run.code == 2, run.err
+    assert f"strategy 'own' {FAULTS[fault]}" in run.error
+    assert "own-search" in run.hint
+    (folder / "fault").unlink()
+    again = tuner("run", "c", "--no-report")
+    assert again.code == 0, again.err
+    with Store.open(url, create=False) as store:
         (run,) = store.runs()
         (task,) = store.tasks(run.run_id)
         assert len(store.trials(task.task_id)) == 6
 
 
-def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(command, tmp_path):
-    install_strategy(tmp_path, "time.sleep(3600)")
-    run = command("run", "c", "--no-report", strategy="own")
+def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(folder, install):
+    install("time.sleep(3600)")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "run", "c", "--no-report"],
+        env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert run.stderr is not None
     try:
         said = next(line for line in run.stderr if "strategy 'own' has not returned" in line)

@@ -45,7 +45,7 @@ campaigns:
         workloads: [{rows: 64, cols: 64, dtype: float32}]
 """
 REPLAYED = """version: 1
-pool: {kind: local, builders: 1}
+pool: {kind: virtual, builders: 1}
 measure: {final_pairs: 8, warm_ms: 1}
 campaigns:
   c:
@@ -80,6 +80,7 @@ def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_a_full_disk_fails_no_config_and_the_same_command_goes_on(tuner, folder):
     (folder / "config.yaml").write_text(COMPILED)
     scratch = folder / "scratch"

@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from forked_commands import run_command
 
 from results_db import Store
@@ -81,6 +82,7 @@ def test_edits_of_a_cpu_kernel(tmp_path):
     assert folder.run() == {("measured", "correct"): 2}
 
 
+@pytest.mark.full
 def test_an_edited_helper_of_another_module_is_seen(tmp_path):
     """Compiled for a device that is not here, and verified by Triton's interpreter."""
     folder = Folder(tmp_path, "adopted.py:double", "cuda:90")

@@ -37,77 +37,86 @@ def script(tmp_path):
     return run
 
 
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode != 0, done.stdout
-    return done.stderr.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_module_beside_the_script_hides_no_package(script, tmp_path, package):
-    (tmp_path / f"{package}.py").write_text(USERS)
+def test_modules_beside_the_script_hide_no_package(script, tmp_path):
+    for package in PACKAGES:
+        (tmp_path / f"{package}.py").write_text(USERS)
     done = script(
         "import tuner\n"
         "for name in tuner.__all__:\n"
         "    getattr(tuner, name)\n"
-        f"import {package}\n"
-        f"print({package}.__file__)\n"
+        f"for name in {PACKAGES!r}:\n"
+        "    print(__import__(name).__file__)\n"
     )
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()) == ROOT / package / "__init__.py"
+    places = [Path(line) for line in done.stdout.splitlines()]
+    assert places == [ROOT / package / "__init__.py" for package in PACKAGES]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_module_imported_before_is_named_with_the_remedy(script, tmp_path, package):
-    (tmp_path / f"{package}.py").write_text(HELPERS)
-    done = script(f"import {package}\nfrom tuner import tune\n")
-    line = last_line(done)
-    assert line.startswith("tuner.import_names.ImportClash: ")
-    assert f"{tmp_path / package}.py was imported before tuner" in line
-    assert str(ROOT / package) in line
-    assert line.endswith(f"rename {tmp_path / package}.py")
+#: Executes each of some programs in a fork, and prints the last line of its error.
+EACH = """
+import os, sys, traceback
+for program in {programs!r}:
+    if not os.fork():
+        try:
+            exec(program)
+        except Exception:
+            print(traceback.format_exc().strip().splitlines()[-1], flush=True)
+        os._exit(0)
+    os.wait()
+"""
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize("statement", ["from {} import helper", "import {0}; {0}.helper()"])
-def test_a_name_of_the_users_module_is_refused_with_both_files(
-    script, tmp_path, package, statement
-):
-    (tmp_path / f"{package}.py").write_text(HELPERS)
-    done = script(f"from tuner import Workload\n{statement.format(package)}\n")
-    line = last_line(done)
-    assert f"{tmp_path / package}.py cannot be imported for its helper" in line
-    assert str(ROOT / package) in line
-    assert line.endswith(f"rename {tmp_path / package}.py")
+def test_a_module_imported_before_is_named_with_the_remedy(script, tmp_path):
+    for package in PACKAGES:
+        (tmp_path / f"{package}.py").write_text(HELPERS)
+    programs = [f"import {package}\nfrom tuner import tune" for package in PACKAGES]
+    done = script(EACH.format(programs=programs))
+    for package, line in zip(PACKAGES, done.stdout.splitlines(), strict=True):
+        assert line.startswith("tuner.import_names.ImportClash: ")
+        assert f"{tmp_path / package}.py was imported before tuner" in line
+        assert str(ROOT / package) in line
+        assert line.endswith(f"rename {tmp_path / package}.py")
 
 
-def test_a_module_of_the_users_package_is_refused_with_both_files(script, tmp_path):
+def test_a_name_of_the_users_module_is_refused_with_both_files(script, tmp_path):
+    for package in PACKAGES:
+        (tmp_path / f"{package}.py").write_text(HELPERS)
+    statements = ("from {0} import helper", "import {0}; {0}.helper()")
+    programs = [each.format(package) for package in PACKAGES for each in statements]
+    done = script(f"from tuner import Workload\n{EACH.format(programs=programs)}")
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(programs), done.stderr
+    for at, line in enumerate(lines):
+        package = PACKAGES[at // 2]
+        assert f"{tmp_path / package}.py cannot be imported for its helper" in line
+        assert str(ROOT / package) in line
+        assert line.endswith(f"rename {tmp_path / package}.py")
+
+
+def test_a_module_of_the_users_package_is_refused_and_a_missing_name_is_not(script, tmp_path):
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "__init__.py").write_text("")
     (tmp_path / "workers" / "kernels.py").write_text(HELPERS)
-    done = script("from tuner import Workload\nimport workers.kernels\n")
-    line = last_line(done)
-    assert str(tmp_path / "workers" / "__init__.py") in line
-    assert str(ROOT / "workers") in line
+    (tmp_path / "reports.py").write_text(HELPERS)
+    names = "hasattr(reports, 'helper'), hasattr(reports, 'nothing')"
+    programs = ["import workers.kernels", f"import reports; print({names}, flush=True)"]
+    done = script(f"from tuner import Workload\n{EACH.format(programs=programs)}")
+    refused, missing = done.stdout.splitlines()
+    assert str(tmp_path / "workers" / "__init__.py") in refused
+    assert str(ROOT / "workers") in refused
+    assert missing == "False False"
 
 
-def test_a_missing_name_stays_an_attribute_error(script, tmp_path):
-    (tmp_path / "workers.py").write_text(HELPERS)
+def test_the_runtime_leaves_the_names_to_the_user(script, tmp_path):
+    for package in PACKAGES:
+        (tmp_path / f"{package}.py").write_text(HELPERS)
     done = script(
-        "from tuner import Workload\n"
-        "import workers\n"
-        "print(hasattr(workers, 'helper'), hasattr(workers, 'nothing'))\n"
-    )
-    assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_runtime_leaves_the_names_to_the_user(script, tmp_path, package):
-    (tmp_path / f"{package}.py").write_text(HELPERS)
-    done = script(
-        f"import tuner.runtime\nimport {package}\nprint({package}.helper())\n"
+        "import tuner.runtime\n"
+        f"for name in {PACKAGES!r}:\n"
+        "    print(__import__(name).helper())\n"
         "import tuner.runtime.identity\n"
     )
-    assert (done.returncode, done.stdout) == (0, "helped\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "helped\n" * len(PACKAGES)), done.stderr
 
 
 def test_every_public_name_exists():
@@ -147,7 +156,10 @@ SETTINGS = """SETTINGS = {
 
 @pytest.mark.parametrize(
     "pool",
-    [pytest.param("local", marks=pytest.mark.slow), pytest.param("ray", marks=pytest.mark.ray)],
+    [
+        pytest.param("local", marks=[pytest.mark.slow, pytest.mark.full]),
+        pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.full]),
+    ],
 )
 def test_tuning_from_a_script_beside_modules_of_all_four_names(script, tmp_path, pool):
     for package in PACKAGES:
@@ -167,6 +179,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_ray_that_the_script_connected_beside_such_a_module_is_refused(script, tmp_path):
     (tmp_path / "workers.py").write_text(USERS)

@@ -53,6 +53,7 @@ def imports(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_modules_beside_a_kernel_are_found_by_every_worker(folder):
     write_split(folder / "deep" / "kernels")
@@ -129,7 +130,9 @@ tuner.tune({what}, {{"n": 1000}}, pool="local", budget=2, target="cpu")
 """
 
 
-@pytest.mark.parametrize("what", ["Double()", "'script.py:Double'"])
+@pytest.mark.parametrize(
+    "what", [pytest.param("Double()", marks=pytest.mark.full), "'script.py:Double'"]
+)
 def test_a_script_without_a_guard_is_refused_at_the_second_level(folder, what):
     (folder / "script.py").write_text(SCRIPT.format(kernel=KERNEL, what=what))
     done = subprocess.run(

@@ -12,7 +12,7 @@ from bench_samples import recording
 from search_spaces import log_file
 
 CAMPAIGN = """version: 1
-pool: {kind: local, builders: 1, devices: {simulated: {options: {%s}}}}
+pool: {kind: virtual, builders: 1, devices: {simulated: {options: {%s}}}}
 measure: {baselines: []}
 campaigns:
   c:

@@ -15,7 +15,7 @@ def test_a_narrowed_run_writes_no_tables(tuner, folder):
         "budget": {"trials": 3},
         "strategy": {"name": "random"},
     }
-    config = {"version": 1, "pool": {"kind": "local"}, "campaigns": {"replay": campaign}}
+    config = {"version": 1, "pool": {"kind": "virtual"}, "campaigns": {"replay": campaign}}
     (folder / "config.yaml").write_text(json.dumps(config))
     tables = folder / "results" / "tables"
     narrowed = tuner("run", "replay", "--workload", "dtype=bfloat16", "--no-report")

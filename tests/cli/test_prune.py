@@ -12,7 +12,7 @@ from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
 CONFIG = """version: 1
-pool: {{kind: local, builders: 1}}
+pool: {{kind: virtual, builders: 1}}
 measure: {{final_pairs: 8, warm_ms: 1}}
 campaigns:
   c:

@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from bench_samples import RECORDED, SETTINGS, confirm, recording
+from bench_samples import RECORDED, SETTINGS, confirm
 from cli_samples import HOSTILE, fill
 
 from results_db import Store
@@ -155,9 +155,9 @@ def test_hostile_text_is_inert(tuner, url, folder, webhook):
     assert not set(text + result.out + result.err) & set("\x1b\u202e")
 
 
-def test_a_new_pass_decides(tuner, folder, url):
+def test_a_new_pass_decides(tuner, folder, url, replay):
     """The stored times say slower; the recording that is measured says which is true."""
-    space = recording(folder)
+    space = replay()
     (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")
     best, worse = space.best.config, space.default
     confirm(folder, best, median_us=10.0)
@@ -172,8 +172,8 @@ def test_a_new_pass_decides(tuner, folder, url):
     assert rows[1]["low"] > 0
 
 
-def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook):
-    recording(folder)
+def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook, replay):
+    replay()
     campaign = f"tasks: [{{kernel: '{RECORDED}'}}], targets: [simulated]"
     (folder / "config.yaml").write_text(
         f"{SETTINGS}notify: {{webhook: 'http://127.0.0.1:{webhook.server_port}/'}}\n"
@@ -200,8 +200,8 @@ def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook):
     assert rows_of(tuner, code=1)[0]["notified_at"] is not None
 
 
-def test_a_pass_that_tells_nothing_leaves_a_candidate_with_the_reason(tuner, folder, url):
-    space = recording(folder)
+def test_a_pass_that_tells_nothing_leaves_a_candidate_with_the_reason(tuner, folder, url, replay):
+    space = replay()
     (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")
     confirm(folder, space.best.config, median_us=10.0)
     confirm(folder, space.best.config, median_us=20.0)

@@ -53,7 +53,10 @@ def tuner(folder: Path, *words: str, safe: bool = True) -> subprocess.CompletedP
 
 @pytest.mark.parametrize(
     "pool",
-    [pytest.param("local", marks=pytest.mark.slow), pytest.param("ray", marks=pytest.mark.ray)],
+    [
+        pytest.param("local", marks=pytest.mark.slow),
+        pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.full]),
+    ],
 )
 def test_a_campaign_beside_modules_that_hide_libraries(folder, pool):
     fill(folder, "double_it:Double", pool)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench_samples import SETTINGS, confirm, recording
+from bench_samples import PROCESSES, SETTINGS, confirm
 from cpu_samples import KERNEL as DOUBLE
 
 from results_db import Store
@@ -27,9 +27,9 @@ def rows_of(result):
 
 
 @pytest.fixture
-def space(folder, tuner) -> RecordedSpace:
+def space(folder, tuner, replay) -> RecordedSpace:
     """A recording whose fastest config is in a table, and in the database."""
-    space = recording(folder)
+    space = replay()
     (folder / "config.yaml").write_text(CONFIG)
     run = confirm(folder, space.best.config, median_us=space.best.median_us)
     assert tuner("export", run, "-o", "tables").code == 0
@@ -221,7 +221,7 @@ def test_usage(tuner, folder):
 @pytest.mark.slow
 def test_a_kernel_on_this_processor(tuner, folder):
     (folder / "double.py").write_text(DOUBLE)
-    (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['double.py:Double']\n")
+    (folder / "config.yaml").write_text(f"{PROCESSES}kernels: ['double.py:Double']\n")
     entry = Entry({"n": 1000}, {"way": "slow"}, tie_set=({"way": "add"}, {"way": "wrong"}))
     (device,) = find_devices("cpu")
     table = Table("double", "", device_facts(device), {}, (entry,), launch_hash="earlier")

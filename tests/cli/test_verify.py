@@ -6,13 +6,13 @@ import json
 from collections import Counter
 
 import pytest
-from bench_samples import RECORDED, recording, scale_kernel, text
+from bench_samples import RECORDED, scale_kernel, text
 
 from search_spaces.records import config_key
 
 
-def test_every_config_of_a_recording_gets_its_recorded_status(tuner, folder):
-    space = recording(folder, failures=0.4)
+def test_every_config_of_a_recording_gets_its_recorded_status(tuner, replay):
+    space = replay(failures=0.4)
     result = tuner("verify", RECORDED, "--all", "-f", "json")
     assert result.code == 1
     found = {config_key(row["config"]): row for row in json.loads(result.out)}
@@ -25,8 +25,8 @@ def test_every_config_of_a_recording_gets_its_recorded_status(tuner, folder):
         assert f"{count} {status}" in result.err
 
 
-def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
-    recording(folder)
+def test_a_draw_is_the_same_for_the_same_seed(tuner, replay):
+    replay()
 
     def drawn(seed: int) -> set[str]:
         result = tuner("verify", RECORDED, "--sample", 5, "--seed", seed, "-f", "json")
@@ -39,7 +39,6 @@ def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
 
 def test_a_config_wrong_only_on_the_check_size_is_found(tuner, folder):
     spec = scale_kernel(folder)
-    assert tuner("verify", spec, "--quiet").code == 0
     result = tuner("verify", spec, "--all", "--workload", "n=1000", "-f", "json")
     assert result.code == 1, result.err
     rows = {row["config"]["way"]: row for row in json.loads(result.out)}
@@ -57,8 +56,8 @@ def test_a_config_wrong_only_on_the_check_size_is_found(tuner, folder):
     assert 0 <= rows["add"]["error"] <= 1e-5
 
 
-def test_an_infeasible_config_is_a_finding_only_when_it_is_named(tuner, folder):
-    space = recording(folder, failures=0.4)
+def test_an_infeasible_config_is_a_finding_only_when_it_is_named(tuner, replay):
+    space = replay(failures=0.4)
     entry = next(entry for entry in space.configs if entry.status == "constraints")
     result = tuner("verify", RECORDED, "--config", text(entry.config))
     assert result.code == 1
@@ -92,7 +91,7 @@ def holds(config, workload, device): return config["BLOCK"] >= workload.size("n"
 """
 
 
-@pytest.mark.parametrize("truthful", [True, False])
+@pytest.mark.parametrize("truthful", [pytest.param(True, marks=pytest.mark.full), False])
 def test_a_config_said_to_be_valid_at_another_size_is_run_there(tuner, folder, truthful):
     rule = '[Constraint("hold", holds, "a row needs a block")]' if truthful else "[]"
     (folder / "k.py").write_text(f"{HOLDING}\nCONSTRAINTS = {rule}\n")
@@ -122,8 +121,8 @@ def test_a_triton_kernel_without_its_gpu(tuner, folder):
     assert "Triton's interpreter" in result.err
 
 
-def test_all_known_kernels_are_checked_in_one_command(tuner, folder):
-    recording(folder, failures=0.4)
+def test_all_known_kernels_are_checked_in_one_command(tuner, folder, replay):
+    replay(failures=0.4)
     (folder / "config.yaml").write_text(f"version: 1\nkernels: ['{RECORDED}']\n")
     result = tuner("verify", "--all", "--sample", 6, "--target", "simulated", "-f", "json")
     rows = json.loads(result.out)

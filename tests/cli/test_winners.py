@@ -13,7 +13,7 @@ from results_db.shipped import describe_ratio
 from search_spaces.recorded.recorded_kernel import synthesize
 
 CONFIG = """version: 1
-pool: {kind: local, builders: 1}
+pool: {kind: virtual, builders: 1}
 measure: {final_pairs: 8, warm_ms: 1}
 campaigns:
   c:
