@@ -43,8 +43,9 @@ def test_operators_are_called(tmp_path):
 @pytest.mark.slow
 def test_the_first_example_runs_on_a_processor(tmp_path):
     small = FIRST.replace('"softmax"', '"cpu_softmax"').replace("8192", "64")
-    small = small.replace("bfloat16", "float32").replace('budget="auto"', "budget=2")
-    small = small.replace("for n in (1024, 4096)])", "for n in (100, 200)], budget=2)")
+    quick = "budget=2, settings={'measure': {'baselines': ['eager']}}"
+    small = small.replace("bfloat16", "float32").replace('budget="auto"', quick)
+    small = small.replace("for n in (1024, 4096)])", f"for n in (100, 200)], {quick})")
     lines = [f"    {line}" if line else "" for line in small.splitlines()]
     # In a program that workers import, a call of tune stands under this line.
     code = "\n".join(["if __name__ == '__main__':", *lines, "    print(len(results), 'results')"])

@@ -1,4 +1,8 @@
-"""Sessions: warm workers for several calls, edits of kernels, threads, interrupts, the end."""
+"""Sessions: warm workers for several calls, edits of kernels, threads, interrupts, the end.
+
+What does not look at processes replays a recording in virtual time; `make test-all` also repeats it
+on a local pool.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,16 @@ QUICK = {"pool": {"builders": 1}, "measure": {"warm_ms": 0}}
 
 
 @pytest.fixture
-def simulated(folder):
-    """Arguments of `Session.tune` for recorded spaces on simulated devices in child processes."""
-    space = synthesize(60, seed=5)
-    space.save(folder / "space.json")
-    return {"kernel": "recorded:space.json", "workload": space.workload, "budget": 10}
+def simulated(recorded):
+    """Arguments of `Session.tune` for a recorded space."""
+    return {"kernel": recorded["kernel"], "workload": recorded["workload"], "budget": 10}
+
+
+@pytest.fixture(params=["virtual", pytest.param("local", marks=pytest.mark.full)])
+def session(request, simulated):
+    """A session of each pool."""
+    with tuner.session(settings=QUICK, pool=request.param) as opened:
+        yield opened
 
 
 def children() -> set[int]:
@@ -52,51 +61,41 @@ def test_a_second_call_uses_the_same_processes(simulated):
     session.close()
 
 
-def test_results_of_earlier_calls_are_reused_and_fresh_measures_again(simulated):
-    with tuner.session(settings=QUICK) as session:
-        assert set(session.tune(**simulated).trials["source"]) == {"measured"}
-        assert set(session.tune(**simulated).trials["source"]) == {"reused"}
-        assert set(session.tune(**simulated, fresh=True).trials["source"]) == {"measured"}
+def test_results_of_earlier_calls_are_reused_and_fresh_measures_again(simulated, session):
+    assert set(session.tune(**simulated).trials["source"]) == {"measured"}
+    assert set(session.tune(**simulated).trials["source"]) == {"reused"}
+    assert set(session.tune(**simulated, fresh=True).trials["source"]) == {"measured"}
 
 
-def test_a_list_of_one_workload_gives_a_list(simulated):
-    with tuner.session(settings=QUICK) as session:
-        one = session.tune(**simulated)
-        (listed,) = session.tune(**{**simulated, "workload": [simulated["workload"]]})
-    assert one.ships == listed.ships
-
-
-def test_calls_of_several_threads_are_served_one_after_the_other(simulated):
+def test_calls_of_several_threads_are_served_one_after_the_other(simulated, session):
     found: dict[int, tuner.TuneResult] = {}
     at_work: list[int] = []
 
-    def call(session, seed: int) -> None:
+    def call(seed: int) -> None:
         def check(_: object) -> None:
             at_work.append(seed)
 
         found[seed] = session.tune(**simulated, seed=seed, fresh=True, on_progress=check)
 
-    with tuner.session(settings=QUICK) as session:
-        threads = [threading.Thread(target=call, args=(session, seed)) for seed in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(found) == [0, 1, 2]
     assert all(len(each.trials) == 10 for each in found.values())
     switches = sum(a != b for a, b in itertools.pairwise(at_work))
     assert switches == 2, "no call worked while another one did"
 
 
-def test_a_callback_that_calls_its_session_is_refused(simulated):
-    with tuner.session(settings=QUICK) as session:
+@pytest.mark.parametrize("way", ["tune", "close"])
+def test_a_callback_that_calls_its_session_is_refused(simulated, session, way):
+    def again(_: object) -> None:
+        session.tune(**simulated) if way == "tune" else session.close()
 
-        def again(_: object) -> None:
-            session.tune(**simulated)
-
-        with pytest.raises(tuner.TunerError, match="calls its own session"):
-            session.tune(**simulated, on_progress=again)
-        assert len(session.tune(**simulated).trials) == 10
+    with pytest.raises(tuner.TunerError, match="calls its own session"):
+        session.tune(**simulated, on_progress=again)
+    assert len(session.tune(**simulated).trials) == 10
 
 
 def test_an_interrupt_leaves_the_session_usable(simulated):
@@ -115,13 +114,12 @@ def test_an_interrupt_leaves_the_session_usable(simulated):
     wait_until(lambda: not children() - before)
 
 
-def test_a_failed_call_leaves_the_session_usable(simulated):
-    with tuner.session(settings=QUICK) as session:
-        with pytest.raises(tuner.TunerError, match="unknown strategy"):
-            session.tune(**simulated, strategy="absent")
-        with pytest.raises(tuner.TunerError, match="there is no file"):
-            session.tune("absent.py:Kernel", {"n": 1})
-        assert len(session.tune(**simulated).trials) == 10
+def test_a_failed_call_leaves_the_session_usable(simulated, session):
+    with pytest.raises(tuner.TunerError, match="unknown strategy"):
+        session.tune(**simulated, strategy="absent")
+    with pytest.raises(tuner.TunerError, match="there is no file"):
+        session.tune("absent.py:Kernel", {"n": 1})
+    assert len(session.tune(**simulated).trials) == 10
 
 
 def test_killed_workers_are_replaced(simulated):
@@ -152,18 +150,25 @@ def test_a_session_without_close_ends_its_workers_when_it_is_collected(simulated
     wait_until(lambda: not list(scratch.iterdir()))
 
 
-def test_a_recording_that_changed_is_read_again(simulated, folder):
+def test_a_recording_that_changed_is_read_again(simulated, session, folder):
+    first = session.tune(**simulated)
+    synthesize(60, seed=6).save(folder / "space.json")
+    second = session.tune(**simulated)
+    assert "reused" not in set(second.trials["source"])
+    assert first.median_us != second.median_us
+
+
+@pytest.mark.full
+def test_a_recording_that_changed_is_read_by_new_workers(simulated, folder):
     before = children()
     with tuner.session(settings=QUICK) as session:
-        first = session.tune(**simulated)
+        session.tune(**simulated)
         old = children() - before
         synthesize(60, seed=6).save(folder / "space.json")
-        second = session.tune(**simulated)
+        session.tune(**simulated)
         servers = {pid for pid, parent in parents().items() if parent == os.getpid()} - before
         assert old & children() == servers, "the fork servers stay, all workers are new"
     wait_until(lambda: not children() - before)
-    assert "reused" not in set(second.trials["source"])
-    assert first.median_us != second.median_us
 
 
 SCRIPT = """
@@ -203,7 +208,9 @@ HELPED = KERNEL.replace("FACTOR = 2.0", "from scale_helper import FACTOR")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("edited", ["scale.py", "scale_helper.py"])
+@pytest.mark.parametrize(
+    "edited", [pytest.param("scale.py", marks=pytest.mark.full), "scale_helper.py"]
+)
 def test_an_edited_kernel_is_never_measured_with_old_code(folder, edited, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     (folder / "scale_helper.py").write_text("FACTOR = 2.0\n")
@@ -243,7 +250,7 @@ def test_nothing_is_stored_after_a_file_has_changed_during_the_call(simulated, f
             if interrupted:
                 raise KeyboardInterrupt
 
-    with tuner.session(settings=QUICK, database=url) as session:
+    with tuner.session(settings=QUICK, database=url, pool="virtual") as session:
         session.tune(**simulated, seed=1)
         error = KeyboardInterrupt if interrupted else tuner.TunerError
         match = None if interrupted else "space.json changed while it was measured"
@@ -254,18 +261,3 @@ def test_nothing_is_stored_after_a_file_has_changed_during_the_call(simulated, f
             assert store.tasks(1)[0].selection is not None
             assert store.tasks(2)[0].selection is None
         assert len(session.tune(**simulated, seed=2).trials) == 10
-
-
-def test_a_session_in_virtual_time(simulated):
-    with tuner.session(pool="virtual", settings=QUICK) as session:
-        for seed in range(2):
-            found = session.tune(**simulated, seed=seed, fresh=True)
-            assert found.ships
-            assert len(found.trials) == 10
-
-
-def test_a_callback_that_closes_its_session_is_refused(simulated):
-    with tuner.session(settings=QUICK) as session:
-        with pytest.raises(tuner.TunerError, match="calls its own session"):
-            session.tune(**simulated, on_progress=lambda _: session.close())
-        assert len(session.tune(**simulated).trials) == 10
