@@ -82,6 +82,24 @@ def assemble(kernel: Kernel, workload: Workload, config: Config | None = None) -
     return str(built.asm["ptx"])
 
 
+#: Baselines that round between operations may miss a tolerance so many times over.
+_ROUNDED = 8
+
+
+def check_baseline(kernel: Kernel, workload: Workload, name: str = "eager") -> None:
+    """Check that a baseline computes the outputs as they are declared, on the CPU."""
+    inputs, tolerance = kernel.make_inputs(workload, 1, "cpu"), kernel.tolerance(workload)
+    before = {key: tensor.clone() for key, tensor in inputs.items()}
+    got = kernel.baselines(workload)[name](inputs)
+    assert all(torch.equal(before[key], inputs[key]) for key in before)
+    for output, exact in kernel.reference(workload, inputs).items():
+        spec, found = kernel.outputs(workload)[output], got[output]
+        assert (tuple(found.shape), found.dtype) == (spec.shape, torch_dtype(spec.dtype))
+        off = (found.double() - exact.double()).abs()
+        assert float(off.norm()) <= _ROUNDED * tolerance.relative * float(exact.double().norm())
+        assert bool((off <= _ROUNDED * tolerance.elementwise * (1 + exact.double().abs())).all())
+
+
 def resources(built: Any) -> dict[str, int]:
     """REG (registers), STACK and LOCAL (bytes) of a cubin."""
     import triton

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from itertools import islice, product
@@ -12,13 +13,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces_cpu import compiled_outcomes
-from spaces_devices import CPU, CPU_AVX2, H200, MI300X, assemble, build, meta_tensors, spilled_bytes
+from spaces_devices import (
+    CPU,
+    CPU_AVX2,
+    H200,
+    MI300X,
+    assemble,
+    build,
+    check_baseline,
+    meta_tensors,
+    spilled_bytes,
+)
 from spaces_interpret import interpret
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
 from search_spaces.registry import BUILT_IN, load
+from search_spaces.tensors import is_compiled
 
 ROOT = Path(__file__).parent.parent.parent
 FAMILIES = sorted(BUILT_IN)
@@ -79,6 +91,21 @@ def test_inputs_come_from_the_seed(name):
     assert {k: tuple(t.shape) for k, t in reference.items()} == {
         k: spec.shape for k, spec in kernel.outputs(workload).items()
     }
+
+
+@pytest.mark.matrix("declaration")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_baselines_agree_with_the_reference_or_say_what_they_need(name):
+    kernel = load(name)
+    for small in {kernel.small_workload(workload) for workload in kernel.workloads()}:
+        for each, baseline in kernel.baselines(small).items():
+            if is_compiled(baseline):
+                continue
+            try:
+                check_baseline(kernel, small, each)
+            except RuntimeError as error:
+                if each == "eager" or not re.search("needs .*CUDA", f"{error}"):
+                    raise
 
 
 def test_softmax_takes_any_number_of_columns():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-import torch
 from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
@@ -70,16 +69,6 @@ def test_the_default_has_the_fewest_operations():
         c["order"] for c in kernel.space(square).bind(square, H200).sample(random.Random(1), 99)
     }
     assert orders == set(ORDERS)
-
-
-def test_baselines_agree_with_the_reference():
-    kernel, small = load("matrix_chain"), workload(37, 41, 23, 89, 71, dtype="float32")
-    inputs = kernel.make_inputs(small, 1, "cpu")
-    expected = kernel.reference(small, inputs)["out"]
-    assert 0.5 < float(expected.std()) < 2
-    for name in ("eager", "multi_dot"):
-        got = kernel.baselines(small)[name](inputs)["out"]
-        assert torch.allclose(got.double(), expected, atol=1e-4)
 
 
 def test_products_are_those_of_the_matmul_family():
