@@ -74,33 +74,31 @@ def test_a_builder_of_triton_compiles_although_the_caller_interprets(gpu_artifac
         assert artifact.binary_hash == gpu_artifact.binary_hash
 
 
-def test_a_builder_of_cpp_compiles_although_the_caller_does_not(cpu_artifact, monkeypatch):
-    assert cpu_artifact.facts.binary_bytes > 0
-    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    artifact = built(CPU)
-    assert isinstance(artifact, Artifact), artifact
-    assert artifact.binary_hash == cpu_artifact.binary_hash
-    assert artifact.toolchain == cpu_artifact.toolchain
+#: What must not reach a build in C++: each change sets all of it at once.
+CALLERS = (
+    {"TORCH_COMPILE_DISABLE": "1", "OMP_NUM_THREADS": "1"},
+    {"TORCHINDUCTOR_CACHE_DIR": "/proc/absent"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+)
+EVERY_CALLER = {name: value for variables in CALLERS for name, value in variables.items()}
 
 
 @pytest.mark.parametrize(
     "variables",
-    [
-        {"TORCHINDUCTOR_CACHE_DIR": "/proc/absent"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
-    ],
-    ids=lambda variables: next(iter(variables)),
+    [EVERY_CALLER, *(pytest.param(each, marks=pytest.mark.full) for each in CALLERS)],
+    ids=lambda variables: next(iter(variables)) if variables != EVERY_CALLER else "all",
 )
-def test_a_folder_and_a_locale_of_the_caller_do_not_reach_builds(
+def test_switches_a_folder_and_a_locale_of_the_caller_do_not_reach_builds_of_cpp(
     cpu_artifact, monkeypatch, variables
 ):
+    assert cpu_artifact.facts.binary_bytes > 0
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     # The server imports torch itself, as that of a run does.
     artifact = built(CPU, "torch._inductor.compile_fx")
     assert isinstance(artifact, Artifact), artifact
     assert artifact.binary_hash == cpu_artifact.binary_hash
+    assert artifact.toolchain == cpu_artifact.toolchain
 
 
 @pytest.mark.parametrize(
