@@ -160,7 +160,6 @@ class Farm:
             env={**os.environ, "PYTHONPATH": search, "NO_COLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=240,
             check=False,
         )
         assert done.returncode == code, done.stderr
@@ -171,7 +170,7 @@ class Farm:
     ("pool", "runners"),
     [
         pytest.param("local", "null", id="local"),
-        pytest.param("ray", "1", id="ray", marks=pytest.mark.ray),
+        pytest.param("ray", "1", id="ray", marks=[pytest.mark.full, pytest.mark.ray]),
     ],
 )
 def test_a_campaign_runs_on_a_backend_of_a_plugin(tmp_path, pool, runners):

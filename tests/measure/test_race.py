@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
+import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -157,8 +158,10 @@ class _Throttling(SimulatedTimer):
     def warm(self, candidate, warm_ms, *, steady=False):
         return self.window_s
 
+    now_s = 0.0
+
     def collect(self, candidates, orders):
-        time.sleep(0.02)
+        self.now_s += 0.02
         rows = super().collect(candidates, orders)
         for row, candidate in zip(rows, candidates, strict=True):
             if candidate.name == "0":
@@ -167,10 +170,12 @@ class _Throttling(SimulatedTimer):
 
 
 @pytest.mark.parametrize("compare", [race, confirm])
-def test_a_comparison_covers_the_throttling_window(compare):
+def test_a_comparison_covers_the_throttling_window(compare, monkeypatch):
     def fastest(window_s):
         timer = _Throttling(Noise(sigma=0.0005), "0", "pass")
         timer.window_s = window_s
+        clock = SimpleNamespace(monotonic=lambda: timer.now_s)
+        monkeypatch.setattr(sys.modules[compare.__module__], "time", clock)
         sources = [SampleSource(50.0, (), timer, name) for name in "01"]
         candidates = [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
         one, other = compare(timer, candidates, MeasurementProtocol(warm_ms=0.0, final_pairs=32))

@@ -54,9 +54,8 @@ _unique = itertools.count()
 
 
 class RoundTrips:
-    """A part of `StoreContract`."""
+    """Any record comes back unchanged."""
 
-    # -- round trips ---------------------------------------------------------------------------
     @lenient
     @given(record=trials)
     def test_a_trial_round_trips_unchanged(self, store: Store, record: TrialRecord) -> None:
@@ -148,7 +147,10 @@ class RoundTrips:
         assert store.run(run.run_id) == run
         assert run.environment == environment
 
-    # -- what is refused -----------------------------------------------------------------------
+
+class Refusals:
+    """A part of `StoreContract`."""
+
     @pytest.mark.parametrize(
         "changes",
         [
