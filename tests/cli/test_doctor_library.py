@@ -204,7 +204,7 @@ def record(folder: Path, gemm: str, tokens: int = 8) -> str:
 def test_missing_tables_are_tuned_and_written_where_the_library_reads(doctor, folder, model):
     kernels = [record(folder, gemm) for gemm in ("gate_up", "down")]
     (folder / "config.yaml").write_text(
-        f"version: 1\npool: {{builders: 1}}\nmeasure: {{final_pairs: 8}}\nkernels: {kernels}\n"
+        f"version: 1\npool: {{kind: virtual}}\nmeasure: {{final_pairs: 8}}\nkernels: {kernels}\n"
     )
     arguments = ("--model", model, "--tp", 2, "--triton", "3.6.0", "--sizes", 8)
     result = doctor(*arguments, "--fix", "--trials", 16, "-o", "out")

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,23 +60,30 @@ campaigns:
 """
 
 
-def run_tuner(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> tuple[Path, str]:
     """The folder of a finished run, and what the run printed."""
     folder = tmp_path_factory.mktemp("range")
     (folder / "tiles.py").write_text(KERNEL)
     (folder / "config.yaml").write_text(CONFIG)
-    return folder, run_tuner(folder, "run", "main")
+    command = [sys.executable, "-m", "tuner", "run", "main"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder, run.stdout + run.stderr
+
+
+@pytest.fixture
+def command(tuner, done, monkeypatch) -> Callable[..., str]:
+    """What a later command in that folder prints."""
+    monkeypatch.chdir(done[0])
+
+    def call(*arguments: str) -> str:
+        result = tuner(*arguments)
+        assert result.code == 0, result.out + result.err
+        return result.out + result.err
+
+    return call
 
 
 def table_of(folder: Path):
@@ -95,7 +103,7 @@ def test_every_size_of_the_range_has_a_config(done):
     assert all(one[1] + 1 == other[0] for one, other in pairwise(parts))
 
 
-def test_the_table_and_the_run_say_what_they_cover(done):
+def test_the_table_and_the_run_say_what_they_cover(done, command):
     folder, printed = done
     (coverage,) = table_of(folder).coverage
     assert (coverage["dim"], coverage["sizes"], coverage["served"]) == ("n", "16..1024", 1.0)
@@ -103,10 +111,10 @@ def test_the_table_and_the_run_say_what_they_cover(done):
     assert 0 <= coverage["mean_loss"] <= coverage["worst_loss"]
     assert "serve 100.0% of the range; at 2 sizes held out they lose" in printed
     assert "sizes of ranges left out" in printed
-    assert "serve 100.0% of the range" in run_tuner(folder, "export", "--check")
+    assert "serve 100.0% of the range" in command("export", "--check")
 
 
-def test_a_range_is_promoted_where_a_new_pass_is_faster(done, tmp_path):
+def test_a_range_is_promoted_where_a_new_pass_is_faster(done, command, tmp_path):
     folder, _ = done
     (path,) = (folder / "results" / "tables").glob("tiles@*.json")
     published = json.loads(path.read_text())
@@ -115,15 +123,15 @@ def test_a_range_is_promoted_where_a_new_pass_is_faster(done, tmp_path):
     (tmp_path / path.name).write_text(json.dumps(published))
     before = read_table(tmp_path / path.name)
     promote = ("promote", "1", "--to", f"{tmp_path}", "--quiet")
-    assert "another config was confirmed at this size" in run_tuner(folder, *promote)
+    assert "another config was confirmed at this size" in command(*promote)
     assert read_table(tmp_path / path.name) == before
-    said = run_tuner(folder, *promote, "--remeasure")
+    said = command(*promote, "--remeasure")
     assert re.search(r"faster at [1-9]\d* of \d+ sizes compared, slower at none: n=\d+", said)
     assert "measured again" in said
     assert read_table(tmp_path / path.name).entries == table_of(folder).entries
 
 
-def test_sizes_held_out_and_left_out_have_no_entry(done):
+def test_sizes_held_out_and_left_out_have_no_entry(done, command):
     folder, _ = done
     with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
         tasks = store.tasks(1)
@@ -134,8 +142,7 @@ def test_sizes_held_out_and_left_out_have_no_entry(done):
     assert left
     assert not keys & {task.key.workload["n"] for task in (*held, *left)}
     assert all(task.selection is not None for task in held)
-    listed = run_tuner(folder, "status")
-    assert "left out" not in listed
+    assert "left out" not in command("status")
 
 
 def test_the_report_draws_the_range(done):
@@ -144,10 +151,11 @@ def test_the_report_draws_the_range(done):
     assert "tiles n=16..1024" in page
 
 
-def test_a_second_run_takes_over_what_is_known_and_is_replayed(done):
+@pytest.mark.full
+def test_a_second_run_takes_over_what_is_known_and_is_replayed(done, command):
     folder, _ = done
     before = table_of(folder)
-    printed = run_tuner(folder, "run", "main", "--events", "events.jsonl")
+    printed = command("run", "main", "--events", "events.jsonl")
     assert "serve 100.0% of the range" in printed
     after = table_of(folder)
     assert [e.config for e in after.entries] == [e.config for e in before.entries]
@@ -156,7 +164,7 @@ def test_a_second_run_takes_over_what_is_known_and_is_replayed(done):
     # A winner of the first run may be tried at a neighbour where it was not.
     reused = [trial for trial in trials if trial.source == Source.REUSED]
     assert len(reused) > len(trials) / 2
-    run_tuner(folder, "replay", "events.jsonl", "--validate")
+    command("replay", "events.jsonl", "--validate")
 
 
 def test_a_resumed_run_is_told_what_is_known(done):
@@ -213,11 +221,11 @@ def test_a_histogram_is_read(folder, tuner):
     assert sizes == {"n=16", "n=256", "n=1000"}
 
 
-def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done):
+def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done, command, tuner):
     folder, said = done
     entries = table_of(folder).entries
     spans = [(dict(each.serves)["n"].low, dict(each.serves)["n"].high) for each in entries]
-    for text in (said, run_tuner(folder, "best")):
+    for text in (said, command("best")):
         shown = re.findall(r"^tiles +n=(\d+) \((\d+)\.\.(\d+)\) ", text, re.MULTILINE)
         assert [(int(low), int(high)) for _, low, high in shown] == sorted(spans)
         assert all(int(low) <= int(size) <= int(high) for size, low, high in shown)
@@ -228,9 +236,9 @@ def test_listings_show_the_parts_of_a_range_and_programs_see_every_size(done):
         assert [(int(low), int(high)) for low, high in shown] == sorted(spans)
     with Store.open(f"sqlite:///{folder}/results/tuner.db") as store:
         confirmed = [task for task in store.tasks(1) if task.selection and task.selection.median_us]
-    sizes = {row["workload"] for row in json.loads(run_tuner(folder, "best", "--format", "json"))}
+    sizes = {row["workload"] for row in json.loads(tuner("best", "--format", "json").out)}
     assert sizes == {task.key.workload.key for task in confirmed}
-    one = run_tuner(folder, "best", "--workload", "n=16")
+    one = command("best", "--workload", "n=16")
     assert "n=16 " in one
     assert "(16.." not in one
 

@@ -1,4 +1,7 @@
-"""The page in a real browser, offline: it draws, sorts, filters, changes theme and stays inert."""
+"""The page in a real browser, offline: it draws, sorts, filters, changes theme and stays inert.
+
+`make test` has the tests of drawing, of the leaderboard and of hostile text.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +102,7 @@ def test_figures_are_drawn_when_they_come_into_view(visit):
                 assert made == (given if name == "text" else pytest.approx(given, rel=1e-4))
 
 
+@pytest.mark.full
 def test_the_time_line_is_drawn_with_hostile_names_as_text(visit):
     source = sample(1, built=0)
     spans = [[0, 0.0, 900.0, 0, "build", HOSTILE], [1, 100.0, 500.0, 0, "job", "screening"]]
@@ -149,6 +153,7 @@ def test_sorting_filtering_and_csv(visit):
     assert lines[0].startswith("kernel,workload,device")
 
 
+@pytest.mark.full
 def test_the_theme_follows_the_system_and_the_button(visit):
     page = visit(sample(1, built=0), color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -167,6 +172,7 @@ def test_the_theme_follows_the_system_and_the_button(visit):
     assert page.evaluate(ground) != dark
 
 
+@pytest.mark.full
 def test_all_trials_are_listed_but_only_those_in_view_are_drawn(visit):
     source = sample(1, built=0)
     (info,) = source.tasks(2)
@@ -195,12 +201,14 @@ def test_all_trials_are_listed_but_only_those_in_view_are_drawn(visit):
     assert all("no answer within 60 s" in row for row in rows.all_inner_texts())
 
 
+@pytest.mark.full
 def test_a_deep_link_opens_its_task(visit):
     page = visit(sample(2, built=0), "#task-softmax-m-1024-n-8192-dtype-bfloat16-batch-1-cuda-90")
     assert page.locator("details.task[open]").count() == 1
     page.wait_for_selector("details.task[open] [data-plotted]")
 
 
+@pytest.mark.full
 def test_configs_can_be_copied(visit):
     page = visit(sample(1, built=0), permissions=["clipboard-read", "clipboard-write"])
     page.get_by_text("in full, to paste").first.click()
@@ -210,6 +218,7 @@ def test_configs_can_be_copied(visit):
     assert page.evaluate("navigator.clipboard.readText()").startswith('{"BLOCK_M":')
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1024, 1440])
 def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
@@ -223,6 +232,7 @@ def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
     assert min(contrast) >= 4.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(visit, scheme):
     page = visit(sample(2), color_scheme=scheme)
@@ -236,6 +246,7 @@ def test_axe_finds_no_violation(visit, scheme):
         assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
     source = sample(3)
@@ -275,6 +286,7 @@ def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
     assert page.locator("#figure-speedups .plot").get_attribute("data-plotted") == scheme
 
 
+@pytest.mark.full
 def test_the_browser_finds_text_of_tasks_that_were_never_opened(visit):
     source = sample(3, built=0)
     source.task_lists[2][1] = replace(source.task_lists[2][1], note="only the second says this")
@@ -287,6 +299,7 @@ def test_the_browser_finds_text_of_tasks_that_were_never_opened(visit):
     assert page.get_by_text("only the second says this").is_visible()
 
 
+@pytest.mark.full
 def test_a_cell_of_the_map_opens_its_task(visit):
     page = visit(sample(3, built=0))
     page.locator("#comparison-map tbody tr").nth(1).locator("a").last.click()
@@ -295,6 +308,7 @@ def test_a_cell_of_the_map_opens_its_task(visit):
     assert "M=2048" in opened.locator("summary").first.inner_text()
 
 
+@pytest.mark.full
 def test_narrow_pages_do_not_scroll_sideways(visit):
     page = visit(sample(3), viewport={"width": 400, "height": 800})
     page.locator("details.task > summary").first.click()
@@ -302,6 +316,7 @@ def test_narrow_pages_do_not_scroll_sideways(visit):
     assert page.evaluate("document.documentElement.scrollWidth") == 400
 
 
+@pytest.mark.full
 def test_the_page_can_be_read_without_scripts(visit):
     page = visit(sample(2), java_script_enabled=False)
     assert page.locator("#leaderboard-table tbody tr:visible").count() == 2

@@ -10,7 +10,7 @@ from search_spaces.records import Device, Status, Toolchain, Workload
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m"
 CONFIG = """version: 1
-pool: {kind: local, builders: 1}
+pool: {kind: virtual}
 measure: {final_pairs: 8, warm_ms: 1}
 campaigns:
   c:
