@@ -200,7 +200,6 @@ def test_a_kernel_that_cannot_be_loaded_fails_the_job_in_one_line(child):
     assert not poisoned
 
 
-@pytest.mark.slow
 def test_a_compiled_variant_is_loaded_without_the_compiler(child, tmp_path):
     """Built in another process, installed and timed here: nothing is compiled on the way."""
     from concurrent.futures import ProcessPoolExecutor

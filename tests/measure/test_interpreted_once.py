@@ -67,20 +67,13 @@ print(json.dumps([
 """
 
 
-def python(code: str, folder: object) -> list[object]:
+def test_what_differs_in_compiler_options_only_is_checked_once_and_nothing_else(tmp_path):
+    """A check runs a variant on two seeds, and on the first one again."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-c", SCRIPT + code, f"{folder}"]
+    command = [sys.executable, "-c", SCRIPT + RUNS + KEYS, f"{tmp_path}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
-def test_a_check_counts_for_configs_that_differ_in_compiler_options_only(tmp_path):
-    """A check runs a variant on two seeds, and on the first one again."""
-    assert python(RUNS, tmp_path) == [3, 0, 3, True, True, True]
-
-
-def test_what_may_compute_something_else_has_another_key_or_none(tmp_path):
-    equal, *rest = python(KEYS, tmp_path)
-    assert equal is True
-    assert rest == [False, False, False, False, True, True, True]
+    runs, keys = map(json.loads, done.stdout.splitlines())
+    assert runs == [3, 0, 3, True, True, True]
+    # What may compute something else has another key, or none.
+    assert keys == [True, False, False, False, False, True, True, True]

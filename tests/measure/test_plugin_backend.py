@@ -196,13 +196,8 @@ def test_a_campaign_runs_on_a_backend_of_a_plugin(tmp_path, pool, runners):
     assert "a rod has ten beads" in page
     assert "the sum is wrong" in page
 
-
-def test_results_of_a_backend_can_be_read_where_it_is_not_installed(tmp_path):
-    farm = Farm(tmp_path, "local", "1")
-    farm.tuner("run", "counting")
-    (task,) = json.loads(farm.tuner("status", "--format", "json"))
-    config = farm.folder / "config.yaml"
-    config.write_text("version: 1\n")
+    # The results can be read where the plug-in is not installed.
+    (farm.folder / "config.yaml").write_text("version: 1\n")
     assert json.loads(farm.tuner("status", "--format", "json", plugin=False)) == [task]
     farm.tuner("report", plugin=False)
     assert "Abacus of ten rods" in (farm.folder / "results" / "report.html").read_text()
@@ -215,30 +210,42 @@ def test_a_kind_that_is_not_installed_is_one_line(tmp_path):
     assert "Traceback" not in message
 
 
-def test_an_entry_point_that_is_no_spec_names_its_package(tmp_path):
-    farm = Farm(tmp_path, "local", "1")
-    (farm.installed / "abacus_plugin.py").write_text("AbacusSpec = dict\n")
-    message = farm.tuner("run", "counting", code=2)
-    assert "backend 'abacus' is dict, which is no BackendSpec" in message
-    assert "abacus-for-tuner" in message
-    assert "tuner.backends" in message
+def no_role(source: str) -> str:
+    return source.replace("class Abacus(Backend):", "class Abacus:", 1)
 
 
-@pytest.mark.parametrize("method", ["builder_preload", "preload"])
-def test_a_spec_of_an_earlier_version_is_told_what_its_preloads_are_now(tmp_path, method):
-    farm = Farm(tmp_path, "local", "1")
-    plugin = farm.installed / "abacus_plugin.py"
+def former_preload(source: str, method: str = "preload") -> str:
     former = f'kind = "abacus"\n\n    def {method}(self):\n        return ("math",)\n'
-    plugin.write_text(plugin.read_text().replace('kind = "abacus"\n', former, 1))
-    message = farm.tuner("run", "counting", code=2)
-    assert f"backend 'abacus' defines {method}" in message
-    assert "preload(role, *, torch_free)" in message
+    return source.replace('kind = "abacus"\n', former, 1)
 
 
-def test_a_backend_that_derives_from_no_role_is_told_what_it_lacks(tmp_path):
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (
+            lambda source: "AbacusSpec = dict\n",
+            ("is dict, which is no BackendSpec", "abacus-for-tuner", "tuner.backends"),
+        ),
+        (former_preload, ("defines preload", "preload(role, *, torch_free)")),
+        (
+            lambda source: former_preload(source, "builder_preload"),
+            ("defines builder_preload", "preload(role, *, torch_free)"),
+        ),
+        (
+            no_role,
+            (
+                "the backend of kind 'abacus', Abacus, has no calibration()",
+                "derive its class from workers.roles.Backend",
+            ),
+        ),
+    ],
+    ids=["no spec", "former preload", "former builder_preload", "no role"],
+)
+def test_a_backend_that_cannot_be_used_is_told_what_it_lacks(tmp_path, spoil, told):
     farm = Farm(tmp_path, "local", "1")
     plugin = farm.installed / "abacus_plugin.py"
-    plugin.write_text(plugin.read_text().replace("class Abacus(Backend):", "class Abacus:", 1))
+    plugin.write_text(spoil(plugin.read_text()))
     message = farm.tuner("run", "counting", code=2)
-    assert "the backend of kind 'abacus', Abacus, has no calibration()" in message
-    assert "derive its class from workers.roles.Backend" in message
+    assert "backend" in message
+    for words in told:
+        assert words in message
