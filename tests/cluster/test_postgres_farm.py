@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from farms import SLOW, kill
 from postgres_farms import PostgresFarm
-from processes import LIMIT_S, wait_until
+from processes import wait_until
 
 from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import config_key
@@ -54,22 +54,6 @@ def test_drivers_share_a_database_and_a_killed_one_resumes(make_farm):
         assert len({config_key(trial.config) for trial in found.values()}) == farm.trials
         measured = [t.binary_hash for t in found.values() if t.source == "measured"]
         assert len([b for b in measured if b]) == len({b for b in measured if b})
-
-
-@pytest.mark.full
-def test_the_same_campaign_started_twice_is_run_once(make_farm):
-    farm = make_farm("same", trials=40)
-    with farm.driver() as first, farm.driver() as second:
-        endings = [process.communicate(timeout=LIMIT_S) for process in (first, second)]
-        codes = sorted([first.returncode, second.returncode])
-    printed = "".join(err for _, err in endings)
-    assert "Traceback" not in printed
-    runs, trials = farm.stored()
-    assert [run.status for run in runs] == ["finished"]
-    assert len(trials) == 40
-    # The second driver was refused or, if the first had ended, found nothing to do.
-    assert codes in ([0, 2], [0, 0]), printed
-    assert codes == [0, 0] or "is under way at" in printed
 
 
 def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, capsys, monkeypatch):

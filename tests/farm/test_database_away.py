@@ -77,20 +77,6 @@ def test_a_deleted_database_ends_the_run_and_is_saved(
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_a_deleted_database_ends_the_command(farm: Farm) -> None:
-    with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 5)
-        for path in farm.database.parent.iterdir():
-            path.unlink()
-        printed = farm.ended(driver, 2)
-    rescued = farm.database.with_name("tuner.db.rescued")
-    assert f"was deleted while it was in use; its contents were saved to {rescued}" in printed
-    farm.assert_gone()
-    assert list(farm.database.parent.iterdir()) == [rescued]
-
-
-@pytest.mark.full
-@pytest.mark.slow
 def test_a_run_waits_for_a_locked_database(farm: Farm) -> None:
     farm.variables["TUNER__DATABASE__TIMEOUT"] = "0.1s"
     farm.configure(time_scale=1.0)
