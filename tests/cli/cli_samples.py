@@ -143,3 +143,17 @@ def campaign_file(folder: Path, spec: str, line: str = "") -> None:
         "version: 1\npool: {kind: local}\ncampaigns:\n  c:\n    targets: [cpu]\n    tasks:\n"
         f"      - kernel: '{spec}'\n        {line}\n"
     )
+
+
+def replay_campaign(
+    folder: Path, *recordings: str, limits: str = "strategy: {name: exhaustive}", more: str = ""
+) -> None:
+    """A config.yaml with one campaign, `c`, that replays recordings in virtual time.
+
+    limits: its strategy or budget. more: further sections.
+    """
+    tasks = ", ".join(f"{{kernel: 'recorded:{name}'}}" for name in recordings)
+    (folder / "config.yaml").write_text(
+        "version: 1\npool: {kind: virtual}\nmeasure: {final_pairs: 8, warm_ms: 1}\n"
+        f"campaigns:\n  c: {{targets: [simulated], {limits}, tasks: [{tasks}]}}\n{more}"
+    )

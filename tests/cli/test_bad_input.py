@@ -77,29 +77,20 @@ def test_a_kernel_that_does_not_import(tuner, folder):
     refused(tuner("run", "c", "--dry-run"), "unknown kernel 'sofmax'", "softmax")
 
 
-def test_a_space_with_no_feasible_point(tuner, folder):
-    campaign_file(folder, kernel_file(folder, "empty.py", body="return False"))
-    refused(tuner("run", "c", "--dry-run"), "small", "odd")
-
-
-def test_a_constraint_that_raises(tuner, folder):
-    campaign_file(folder, kernel_file(folder, "raises.py", body="return 1 / 0"))
-    refused(tuner("run", "c", "--dry-run"), "odd", "ZeroDivisionError")
-
-
-def test_a_workload_that_the_kernel_cannot_take(tuner, folder):
-    campaign_file(folder, kernel_file(folder), "workloads: [{n: -1}]")
-    refused(tuner("run", "c", "--dry-run"), "n=-1", "n must be positive")
-
-
-def test_a_filter_that_leaves_nothing(tuner, folder):
-    campaign_file(folder, kernel_file(folder))
-    refused(tuner("run", "c", "--dry-run", "--kernel", "matmul"), "--kernel")
-
-
-def test_a_target_that_the_kernel_cannot_run_on(tuner, folder):
-    campaign_file(folder, kernel_file(folder), "targets: [cuda]")
-    refused(tuner("run", "c", "--dry-run"), "small", "cpu")
+@pytest.mark.parametrize(
+    ("body", "line", "options", "words"),
+    [
+        ("return False", "", [], ["small", "odd"]),
+        ("return 1 / 0", "", [], ["odd", "ZeroDivisionError"]),
+        ("", "workloads: [{n: -1}]", [], ["n=-1", "n must be positive"]),
+        ("", "targets: [cuda]", [], ["small", "cpu"]),
+        ("", "", ["--kernel", "matmul"], ["--kernel"]),
+    ],
+    ids=["empty space", "constraint raises", "workload", "target", "filter"],
+)
+def test_a_campaign_that_cannot_run(tuner, folder, body, line, options, words):
+    campaign_file(folder, kernel_file(folder, body=body), line)
+    refused(tuner("run", "c", "--dry-run", *options), *words)
 
 
 def test_databases_that_cannot_be_used(tuner, folder, monkeypatch):

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from cli_samples import replay_campaign
 from installed_plugins import install_plugins
 
 from results_db import Store
@@ -64,15 +65,6 @@ FAULTS = {
     "return [{'way': 99}]": "suggests {'way': 99}, which is no config of the space",
     "return ['way']": "suggests 'way', which is no config of the space",
 }
-CONFIG = """version: 1
-pool: {kind: virtual}
-campaigns:
-  c:
-    targets: ["simulated:space.json"]
-    budget: {trials: 6}
-    strategy: {name: own}
-    tasks: [{kernel: "recorded:space.json"}]
-"""
 
 
 @pytest.fixture
@@ -90,7 +82,8 @@ def show(tuner, folder):
 def install(folder, monkeypatch, forgotten_modules):
     """Installs a strategy that has a fault while there is a file `fault`."""
     synthesize(40, seed=5).save(folder / "space.json")
-    (folder / "config.yaml").write_text(CONFIG)
+    limits = "budget: {trials: 6}, strategy: {name: own}"
+    replay_campaign(folder, "space.json", limits=limits)
     monkeypatch.syspath_prepend(folder)
 
     def install(fault: str) -> None:
@@ -142,10 +135,19 @@ def test_a_strategy_at_fault_is_named_and_results_are_kept(tuner, folder, url, i
         assert len(store.trials(task.task_id)) == 6
 
 
+#: A command that is soon out of patience.
+IMPATIENT = """
+from tuner.cli import main, stop_signals
+from tuner.strategies import guarded
+stop_signals.PATIENCE_S = guarded.SLOW_S = 0.5
+main()
+"""
+
+
 def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(folder, install):
     install("time.sleep(3600)")
     run = subprocess.Popen(
-        [sys.executable, "-m", "tuner", "run", "c", "--no-report"],
+        [sys.executable, "-c", IMPATIENT, "run", "c", "--no-report"],
         env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
         stderr=subprocess.PIPE,
         text=True,

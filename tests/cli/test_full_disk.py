@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cli_samples import replay_campaign
 from cpu_samples import KERNEL
 
 from results_db import Store
@@ -43,16 +44,6 @@ campaigns:
     tasks:
       - kernel: softmax
         workloads: [{rows: 64, cols: 64, dtype: float32}]
-"""
-REPLAYED = """version: 1
-pool: {kind: virtual, builders: 1}
-measure: {final_pairs: 8, warm_ms: 1}
-campaigns:
-  c:
-    targets: ["simulated:space.json.gz"]
-    strategy: {name: exhaustive}
-    tasks:
-      - kernel: recorded:space.json.gz
 """
 
 
@@ -133,7 +124,7 @@ def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch
 
 def replayed(tuner, folder: Path) -> str:
     synthesize(40, seed=1, failures=0.2).save(folder / "space.json.gz", columns=True)
-    (folder / "config.yaml").write_text(REPLAYED)
+    replay_campaign(folder, "space.json.gz")
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     return f"sqlite:///{folder / 'results' / 'tuner.db'}"
 

@@ -37,9 +37,10 @@ def test_status_lists_the_tasks_of_the_latest_run(tuner, url):
 @pytest.mark.parametrize("style", ["table", "json", "csv", "md"])
 def test_hostile_names_are_inert_in_every_format(tuner, url, style):
     fill(url, kernel=HOSTILE)
-    result = tuner("status", "--format", style)
-    assert result.code == 0
-    assert not set(result.out + result.err) & set("\x1b\u202e\r")
+    for command in ("best", "status"):
+        result = tuner(command, "--format", style)
+        assert result.code == 0
+        assert not set(result.out + result.err) & set("\x1b\u202e\r")
     if style == "json":
         assert json.loads(result.out)[0]["kernel"] == HOSTILE
     elif style == "csv":

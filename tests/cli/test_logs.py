@@ -8,30 +8,19 @@ import re
 
 import pytest
 from bench_samples import recording
+from cli_samples import replay_campaign
 
 from search_spaces import log_file
 
-CAMPAIGN = """version: 1
-pool: {kind: virtual, builders: 1, devices: {simulated: {options: {%s}}}}
-measure: {baselines: []}
-campaigns:
-  c:
-    targets: [simulated]
-    budget: {trials: 4}
-    tasks: [{kernel: "recorded:space.json"}]
-%s"""
+QUICK = "budget: {trials: 4}"
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) +([\w.]+) \[([^\]]+)\] .+"
 )
 
 
-def campaign(folder, *, faults: str = "", more: str = "") -> None:
-    recording(folder)
-    (folder / "config.yaml").write_text(CAMPAIGN % (faults, more))
-
-
 def test_a_run_writes_its_states_as_one_line_each(tuner, folder):
-    campaign(folder)
+    recording(folder)
+    replay_campaign(folder, "space.json", limits=QUICK)
     result = tuner("run", "c", "--no-report", "--quiet", "--log-file", "run.log")
     assert result.code == 0, result.err
     found = [LINE.fullmatch(line) for line in (folder / "run.log").read_text().splitlines()]
@@ -43,7 +32,8 @@ def test_a_run_writes_its_states_as_one_line_each(tuner, folder):
 
 
 def test_json_lines_have_all_fields_and_the_level_applies_to_the_file(tuner, folder):
-    campaign(folder)
+    recording(folder)
+    replay_campaign(folder, "space.json", limits=QUICK)
     options = ("--log-file", "run.jsonl", "--log-level=debug")
     assert tuner(*options, "run", "c", "--no-report", "--quiet").code == 0
     rows = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
@@ -82,7 +72,10 @@ def test_workers_write_to_the_same_file(tuner, folder, monkeypatch):
 
 
 def test_config_yaml_names_the_file_and_the_command_line_takes_precedence(tuner, folder):
-    campaign(folder, more="logging: {level: error, file: logs/farm.log}\n")
+    recording(folder)
+    replay_campaign(
+        folder, "space.json", limits=QUICK, more="logging: {level: error, file: logs/farm.log}\n"
+    )
     (folder / "logs").mkdir()
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     assert (folder / "logs" / "farm.log").read_text() == ""

@@ -5,22 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli_samples import BEST, fill
+from cli_samples import BEST, fill, replay_campaign
 
 from results_db import Store, TrialRecord
 from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
-
-CONFIG = """version: 1
-pool: {{kind: virtual, builders: 1}}
-measure: {{final_pairs: 8, warm_ms: 1}}
-campaigns:
-  c:
-    targets: [simulated]
-    strategy: {{name: exhaustive}}
-    tasks:
-      - kernel: recorded:{space}.json.gz
-"""
 
 
 @pytest.fixture
@@ -114,12 +103,12 @@ def test_a_campaign_whose_trials_are_gone_is_searched_again(tuner, folder, url):
     synthesize(8, seed=1).save(folder / "space.json.gz", columns=True)
     synthesize(8, seed=2).save(folder / "other.json.gz", columns=True)
     for space in ("space", "other"):
-        (folder / "config.yaml").write_text(CONFIG.format(space=space))
+        replay_campaign(folder, f"{space}.json.gz")
         assert tuner("run", "c", "--no-report", "--quiet").code == 0
     # The second run's table has replaced that of the first, whose kernel has the same name.
     assert "trials of 1 runs deleted" in tuner("prune", "--keep", 1).err
     assert trials_of(url)[1] < 8
-    (folder / "config.yaml").write_text(CONFIG.format(space="space"))
+    replay_campaign(folder, "space.json.gz")
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     first, again = (json.loads(tuner("status", run, "-f", "json").out)[0] for run in (1, 3))
     assert (again["stage"], again["trials"]) == ("done", 8)

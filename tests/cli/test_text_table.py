@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bench_samples import scale_kernel
-from cli_samples import fill
+from cli_samples import fill, replay_campaign
 from forked_commands import run_command
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,7 +99,7 @@ def farm(tmp_path_factory):
     for seed, name in enumerate(("one", "two"), 1):
         recorded = synthesize(30, seed=seed, failures=0.2)
         recorded.save(folder / f"{name}.json.gz", columns=True)
-    (folder / "config.yaml").write_text(CAMPAIGN)
+    replay_campaign(folder, "one.json.gz", "two.json.gz")
     with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
         calibration = Calibration(0.032, {"events": 2.5}, 40.0, 4.24e6, {"bfloat16": 7.6e8})
         store.record_calibration(H200, Toolchain(), "node7", calibration)
@@ -109,15 +109,6 @@ def farm(tmp_path_factory):
     return folder
 
 
-CAMPAIGN = """version: 1
-pool: {kind: virtual}
-measure: {final_pairs: 8, warm_ms: 1}
-campaigns:
-  c:
-    targets: [simulated]
-    strategy: {name: exhaustive}
-    tasks: [{kernel: "recorded:one.json.gz"}, {kernel: "recorded:two.json.gz"}]
-"""
 #: A machine whose devices have names that are not those of the machine that runs the tests.
 H200 = Device("cuda", "NVIDIA H200", "cuda:90", sm_count=132, memory_bytes=150 * 10**9,
               shared_bytes=232448, power_limit_w=700.0, uuid="GPU-1")  # fmt: skip
