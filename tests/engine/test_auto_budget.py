@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from scenario import DEVICE, SEEDS, TOOLS, spec, toy_fault, toy_us
+from scenario import DEVICE, TOOLS, seeds, spec, toy_fault, toy_us
 
 from results_db.stored_records import TrialRecord
 from search_spaces.params import PowerOfTwo
@@ -118,7 +118,7 @@ def test_auto_ends_after_the_minimum_and_before_the_space_is_exhausted(strategy)
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_auto_with_bayes_ends_with_the_best(seed):
     search = bowl(seed=seed)
     asked = play(search, bowl_us, seed=seed)
@@ -190,7 +190,7 @@ def test_failed_trials_do_not_mislead_the_search():
     assert toy_us(search.incumbent.config) <= 1.005 * min(map(toy_us, right))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_builds_that_are_not_worth_waiting_for_are_dropped_at_the_end(seed):
     search = bowl(seed=seed)
     dropped = []
@@ -278,7 +278,7 @@ def test_other_words_are_refused(wrong):
         Budget.model_validate(wrong)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_late_builds_that_gain_little_are_dropped(seed):
     def build_s(config):
         return 60.0 if config["a"] == config["b"] >= 128 else 0.4 + 0.001 * config["c"]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import (
     DEVICE,
-    SEEDS,
     TOOLS,
     World,
     build,
+    seeds,
     spec,
     toy_binary,
     toy_fault,
@@ -290,7 +290,7 @@ class Endless(World):
         return [replace(event, result=replace(event.result, build_s=0.01))]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_run_does_not_wait_for_builds_that_its_search_has_dropped(seed):
     task = spec(strategy="bayes", budget=TaskBudget(gain=0.02), seed=seed)
     world = Endless(Engine([task], builders=4), seed=seed).run()
@@ -409,7 +409,7 @@ class Unprepared(World):
         return [JobLost(order.job.job_id, "the worker died")]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_preparation_that_fails_costs_no_trial(seed):
     undisturbed = World(Engine([spec()], builders=1), seed=0, workers=1).run()
     world = Unprepared(Engine([spec()], builders=2), seed=seed).run()
@@ -417,7 +417,7 @@ def test_a_preparation_that_fails_costs_no_trial(seed):
     assert outcome_of(world.records) == outcome_of(undisturbed.records)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(4))
 def test_answers_of_dropped_builds_are_ignored(seed):
     task = spec(strategy="bayes", budget=TaskBudget(gain=0.2))
     world = World(Engine([task], builders=12), seed=seed, losses=0.05).run()

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import DEVICE, SEEDS, World, spec, toy_fault, toy_space
+from scenario import DEVICE, World, seeds, spec, toy_fault, toy_space
 
 from results_db import TaskKey
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
@@ -126,7 +126,7 @@ def segments_of(world: World):
     return divide(outcomes, GAIN, Range(16, 4096)), outcomes
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_every_size_of_a_range_is_served_within_the_gain(seed):
     world = search(seed=seed) if seed else usual()
     segments, outcomes = segments_of(world)
@@ -259,7 +259,7 @@ def test_any_part_of_a_range_ends(only):
     assert len(done) + left_out == len(only)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_losses_of_workers_end_a_range_all_the_same(seed):
     world = search(losses=0.05, seed=seed)
     assert world.finish is not None
@@ -359,7 +359,7 @@ def growing_us(workload: Workload, config: Config) -> float:
     return workload["n"] * (1 + abs(math.log2(config["block"]) - best) / 4)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_narrow_intervals_take_no_search_from_wide_ones(seed):
     """Small sizes come first in a campaign and are soon over."""
 
@@ -370,7 +370,7 @@ def test_narrow_intervals_take_no_search_from_wide_ones(seed):
     assert all(high / low > 2 for low, high in intervals)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("stop", [90, 160])
 def test_a_resumed_run_counts_what_was_searched_before(seed, stop):
     broken = search(growing_us, searches=5, seed=seed, stop_after=stop)
