@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -155,8 +156,10 @@ def _read_rotation() -> int:
     if "ROTATION" in os.environ:
         return int(os.environ["ROTATION"])
     command = ["git", "rev-parse", "--short=8", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return int(done.stdout.strip() or "0", 16)
+    said = ""
+    with suppress(OSError):  # there is no git
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return int(said.strip() or "0", 16)
 
 
 # -- the session of tests --------------------------------------------------------------------------
