@@ -28,7 +28,6 @@ def run(code: str, folder: Path) -> str:
         env={**os.environ, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

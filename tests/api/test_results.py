@@ -201,7 +201,6 @@ def test_a_script_leaves_no_files_and_imports_no_frames(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[] ")

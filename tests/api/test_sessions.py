@@ -195,7 +195,6 @@ def test_a_script_that_forgets_its_session_leaves_no_process_and_no_file(tmp_pat
         capture_output=True,  # returns when no process holds the pipes
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1] == "10"

@@ -325,7 +325,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(tuner, folder):
         assert "once more to stop at once" in child.stderr.readline()
         (folder / "wait").unlink()
         assert (child.stdout.read(), child.stderr.read()) == ("", "")
-    assert child.wait(timeout=60) == 130
+    assert child.wait() == 130
     refused(tuner("status"), "there is no database")
 
 

@@ -82,7 +82,7 @@ def press_tab(shell: str, line: str, folder) -> set[str]:
     given = [line] if shell == "fish" else [shell, line]
     done = subprocess.run(
         [shell, "-c", AT_TAB[shell], *given], env=os.environ | {"PATH": path}, cwd=folder,
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     if shell == "zsh":

@@ -110,7 +110,6 @@ def first_builds(kind: str, folder: Path) -> dict[str, list]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=880,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list] = json.loads(done.stdout)
@@ -172,7 +171,6 @@ def tuned_in(folder: Path, kernel: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

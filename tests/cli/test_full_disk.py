@@ -67,7 +67,6 @@ def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
 
 

@@ -31,7 +31,6 @@ def script(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
         )
 
     return run

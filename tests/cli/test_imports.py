@@ -65,7 +65,6 @@ def test_modules_beside_a_kernel_are_found_by_every_worker(folder):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "3 trials (1 failed) over 1 tasks, 1 with a winner" in done.stdout
@@ -142,7 +141,6 @@ def test_a_script_without_a_guard_is_refused_at_the_second_level(folder, what):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
     assert done.returncode == 1
     assert 'hint: put the call under `if __name__ == "__main__":`' in done.stderr

@@ -29,7 +29,7 @@ HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "
 
 def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 #: Runs commands in forks after the import of the program, and prints the modules of each.
@@ -90,7 +90,7 @@ def test_a_reader_that_leaves_is_no_error(folder):
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
     assert child.stdout is not None
     child.stdout.close()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate()
     assert (child.returncode, err) == (0, b"")
 
 
@@ -198,7 +198,7 @@ def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
     assert child.stderr is not None
     with child.stdout, child.stderr:
         out, err = child.stdout.read(), child.stderr.read()
-    assert child.wait(timeout=60) == 130, err
+    assert child.wait() == 130, err
     assert out == "interrupted after 5 trials\n"
     assert "once more to stop at once" in err
     assert ("stopping" in err) == (how == "kill")
@@ -261,7 +261,6 @@ def test_what_waits_is_interrupted_some_time_after_the_second_signal(before, rec
         [sys.executable, "-c", program, WAITING, receiver],
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
     assert "it has not stopped in 0.5 s: interrupting what it waits for" in done.stderr
@@ -339,7 +338,7 @@ def test_a_service_ends_cleanly_at_a_signal(folder):
     assert child.stderr is not None
     assert "serving the schedules" in child.stderr.readline()
     child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate()
     assert (child.returncode, out) == (0, ""), err
     assert "Traceback" not in err
 

@@ -200,7 +200,7 @@ def test_concurrent_promotions_lose_nothing(tuner, url, folder):
         )
         for run in runs
     ]
-    said = [child.communicate(timeout=120)[1].decode() for child in children]
+    said = [child.communicate()[1].decode() for child in children]
     assert [child.returncode for child in children] == [0] * len(runs), said
     assert {entry.key["rows"] for entry in only_table(folder).entries} == {1, 2, 4, 8}
 

@@ -45,7 +45,6 @@ def tuner(folder: Path, *words: str, safe: bool = True) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
     assert "of a user" not in done.stdout + done.stderr, done.stderr
     return done

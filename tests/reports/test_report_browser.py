@@ -50,6 +50,7 @@ def visit(browser, tmp_path):
     def opened(source: MemorySource, anchor: str = "", **context):
         reports.write(source, None, path)
         contexts.append(browser.new_context(offline=True, accept_downloads=True, **context))
+        contexts[-1].set_default_timeout(300_000)
         page = contexts[-1].new_page()
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))

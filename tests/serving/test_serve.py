@@ -38,7 +38,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGINT)
             try:
-                assert server.wait(60) == 0
+                assert server.wait() == 0
             finally:
                 server.kill()
 
@@ -238,7 +238,7 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
     trouble: list[str] = []
     with serving(tmp_path) as address:
         page = browser.new_page()
-        page.set_default_timeout(90_000)
+        page.set_default_timeout(300_000)
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (trouble.append("dialog"), dialog.dismiss()))

@@ -133,11 +133,12 @@ def test_forks_write_files_of_their_own(tmp_path):
 
 
 def test_imports_are_timed_and_modules_stay_as_they_are(tmp_path, monkeypatch):
-    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.05)\nx = 1\n")
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.6)\nx = 1\n")
     (tmp_path / "quick_module.py").write_text("x = 2\n")
     monkeypatch.syspath_prepend(f"{tmp_path}")
     path = tmp_path / "trace.json"
     finders = list(sys.meta_path)
+    monkeypatch.setattr(tracing, "_LEAST_IMPORT_S", 0.5)
     with record(path, "test"):
         import quick_module
         import slow_module
