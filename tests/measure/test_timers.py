@@ -62,13 +62,33 @@ def test_the_calls_of_a_batch_rotate_over_the_copies():
     assert all(after == (before + 1) % 3 for before, after in itertools.pairwise(used[4:]))
 
 
-def test_equal_candidates_are_timed_in_equal_batches():
+class GivenClock:
+    """In place of the module `time`: a clock that only `wait` moves."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self._now_ns
+
+    def wait(self, us: float) -> None:
+        self._now_ns += int(us * 1000)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> GivenClock:
+    given = GivenClock()
+    monkeypatch.setattr("workers.measure.timers.perf_counter.time", given)
+    return given
+
+
+def test_equal_candidates_are_timed_in_equal_batches(clock):
     """In batches of two and of four calls one product differs from itself by 3 %."""
     calls = Counter()
 
     def call(name, first_us):
         calls[name] += 1
-        _wait(first_us if calls[name] <= 4 else 300.0)
+        clock.wait(first_us if calls[name] <= 4 else 300.0)
 
     slow_at_first = Candidate("A", lambda: call("A", 900.0))
     alike = Candidate("B", lambda: call("B", 300.0))
@@ -78,11 +98,12 @@ def test_equal_candidates_are_timed_in_equal_batches():
     assert calls["A"] == calls["B"] > 2 * calls["C"]
 
 
-def test_the_overhead_is_subtracted_down_to_a_minimum():
-    busy = Candidate("A", lambda: time.sleep(0.0005))
+def test_the_overhead_is_subtracted_down_to_a_minimum(clock):
+    busy = Candidate("A", lambda: clock.wait(500.0))
     (plain,) = PerfCounterTimer(0.0, WarmUp()).collect([busy], [[0]] * 3)
+    (some,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=100.0).collect([busy], [[0]] * 3)
     (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9).collect([busy], [[0]] * 3)
-    assert min(plain) >= 500
+    assert (plain, some) == ([500.0] * 3, [400.0] * 3)
     assert all(0 < time_us < 1 for time_us in less)
 
 

@@ -239,7 +239,7 @@ class PoolFaultContract:
         batch = [sound[0], *farm.configs("crash", 2), sound[1], farm.config("hang")]
         batch += [farm.config("wrong"), sound[2], sound[3]]
         job = farm.measure_job("batch", *batch)
-        job = replace(job, incumbent=True, timeout_s=LIMIT_S, candidate_timeout_s=3.0)
+        job = replace(job, incumbent=True, timeout_s=LIMIT_S, candidate_timeout_s=6.0)
         farm.pool.submit_measure("simulated-0", job)
         event, others = farm.answer("batch")
         assert isinstance(event, Measured)
