@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, assemble, meta_tensors
+from spaces_devices import H200, assemble, build, meta_tensors, spilled_bytes
 from spaces_interpret import interpret, wrong
 
 from search_spaces.kernels.reduction.kernel import OPERATIONS
@@ -60,8 +60,10 @@ def test_matrices_are_read_in_words_of_16_bytes_without_spills(axis):
     for config in (kernel.default_config(large, H200), {**ROWS, "BLOCK_RED": 2048}):
         if axis == 0:
             config = {**COLUMNS, "BLOCK_KEEP": 256, "BLOCK_RED": 16, "stages": 3}
-        ptx = assemble(kernel, large, config)
-        assert ".v4.b32" in ptx or "cp.async" in ptx
+        (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
+        built = build(launch, H200)
+        assert spilled_bytes(built) == 0
+        assert ".v4.b32" in built.asm["ptx"] or "cp.async" in built.asm["ptx"]
 
 
 def test_extrema_of_nan_are_nan():
