@@ -41,6 +41,11 @@ CASES = {
         "version: 1\ndatabse: {}\n",
         "config.yaml:2: databse: unknown key; did you mean 'database'?",
     ),
+    "wrong type": (
+        campaign("budget: {trials: many}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.trials: expected integer or 'auto', "
+        "found 'many'",
+    ),
     "wrong member of a union": (
         campaign("workloads: some"),
         "config.yaml:6: campaigns.nightly.tasks[0].workloads: expected 'all' or list, found 'some'",
@@ -53,6 +58,10 @@ CASES = {
     "no workloads": (
         campaign("workloads: []"),
         "config.yaml:6: campaigns.nightly.tasks[0].workloads: empty; write `all` or name one",
+    ),
+    "unknown choice": (
+        "version: 1\nmeasure: {cache: hot}\n",
+        "config.yaml:2: measure.cache: expected 'cold', 'warm' or 'rotate', found 'hot'",
     ),
     "out of range": (
         "version: 1\nmeasure: {final_pairs: 2}\n",
@@ -101,6 +110,11 @@ CASES = {
         campaign("targets: [cpu, cdua]"),
         "config.yaml:6: campaigns.nightly.tasks[0].targets[1]: unknown target 'cdua'; "
         "did you mean 'cuda'?",
+    ),
+    "unknown capability": (
+        campaign("targets: ['cuda:9x']"),
+        "config.yaml:6: campaigns.nightly.tasks[0].targets[0]: unknown target 'cuda:9x'; known "
+        f"targets: {CUDA_TARGETS}",
     ),
     "unknown pool": (
         "version: 1\npool: {kind: loca}\n",
@@ -172,6 +186,11 @@ CASES = {
         campaign(cron="0 0 31 2 *"),
         "config.yaml:7: campaigns.nightly.schedule.cron: '0 0 31 2 *' never fires: no such date "
         "exists",
+    ),
+    "six fields": (
+        campaign(cron="0 0 2 * * *"),
+        "config.yaml:7: campaigns.nightly.schedule.cron: '0 0 2 * * *' has 6 fields; a cron line "
+        "has five: minute hour day-of-month month day-of-week",
     ),
     "time zone": (
         campaign(zone="Mars/Olympus"),

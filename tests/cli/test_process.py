@@ -97,7 +97,9 @@ def test_a_reader_that_leaves_is_no_error(folder):
 FOREIGN = "\u5f20\u91cf"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.full), "utf-8"]
+)
 def test_characters_that_a_stream_lacks_are_escaped(folder, encoding):
     results = folder / FOREIGN
     fill(f"sqlite:///{results / 'tuner.db'}", kernel=FOREIGN)

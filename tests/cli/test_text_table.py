@@ -129,9 +129,13 @@ LISTINGS = {
 
 
 @pytest.mark.parametrize(
-    ("columns", "colour"), [(80, True), (120, False)], ids=["80-colour", "120-plain"]
+    ("listing", "columns", "colour"),
+    [
+        ("best", 44, False),
+        *((listing, 80, True) for listing in LISTINGS),
+        *((listing, 120, False) for listing in LISTINGS),
+    ],
 )
-@pytest.mark.parametrize("listing", LISTINGS)
 def test_a_listing_is_as_written_down(results, farm, listing, columns, colour):
     """To write them again after a change that is wanted, delete the files and run the test."""
     text = show(LISTINGS[listing], columns, colour, results if listing == "best" else farm)
