@@ -9,12 +9,13 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import call_of, results_of, write_defaults
+from operator_calls import call_of, check_gradients, results_of, write_defaults
 from torch.nn import functional
 
 from search_spaces import registry
@@ -68,11 +69,37 @@ def tables(tmp_path, monkeypatch):
     runtime.clear()
 
 
+@pytest.fixture
+def defaults(tables):
+    """Writes a table of the default configs of a kernel's small workloads."""
+
+    def write(name):
+        kernel = registry.load(name)
+        write_defaults(tables, kernel, workloads_of(kernel))
+
+    return write
+
+
+def tuned_runs():
+    """How often each operator has run a kernel."""
+    return {use.operator: use.calls for use in ops.report() if use.implementation == "tuned"}
+
+
+def layer(ids):
+    """x, gate_up, down and weights of a layer of four experts for 20 tokens, and the ids."""
+    given = (torch.randn(20, 32), torch.randn(4, 48, 32) / 6, torch.randn(4, 32, 24) / 5)
+    return *given, torch.rand(20, 2), torch.tensor(ids, dtype=torch.int32)
+
+
+def check_near(out, exact):
+    assert (out.double() - exact).norm() <= 2e-3 * exact.norm()
+
+
 @pytest.mark.parametrize("name", [*KERNELS, *UNTABLED])
-def test_a_call_is_the_kernel(name, tables):
+def test_a_call_is_the_kernel(name, defaults):
     kernel = registry.load(name)
     if name in UNTABLED:
-        write_defaults(tables, kernel, workloads_of(kernel))
+        defaults(name)
     launched = 0
     for workload in workloads_of(kernel):
         tensors = kernel.make_inputs(workload, 0, "cpu")
@@ -120,51 +147,41 @@ def test_one_launch_orders_slots_as_torch_does(ids, size):
         assert torch.equal(tensors[name], expected)
 
 
-def test_a_layer_of_experts_orders_its_slots_in_each_call(tables):
-    kernel = registry.load("moe_matmul")
-    write_defaults(tables, kernel, workloads_of(kernel))
+def test_a_layer_of_experts_orders_its_slots_in_each_call(defaults):
+    defaults("moe_matmul")
     routings = [[[0, 2]] * 20, [[3, 1], [1, 3]] * 10, [[at % 4, (at + 1) % 4] for at in range(20)]]
     for routing in routings:  # also an expert of all tokens, and some of none
-        given = (torch.randn(20, 32), torch.randn(4, 48, 32) / 6, torch.randn(4, 32, 24) / 5)
-        x, gate_up, down = (each.half() for each in given)
-        ids, weights = torch.tensor(routing, dtype=torch.int32), torch.rand(20, 2)
-        out = ops.moe(x, gate_up, down, weights, ids)
-        exact = ops.moe(x.double(), gate_up.double(), down.double(), weights.double(), ids)
-        assert (out.double() - exact).norm() <= 2e-3 * exact.norm()
-    runs = {use.operator: use.calls for use in ops.report() if use.implementation == "tuned"}
-    assert runs == {"moe_gate_up": 3, "moe_down": 3}
+        *given, weights, ids = layer(routing)
+        given = [each.half() for each in given]
+        exact = ops.moe(*(each.double() for each in (*given, weights)), ids)
+        check_near(ops.moe(*given, weights, ids), exact)
+    assert tuned_runs() == {"moe_gate_up": 3, "moe_down": 3}
 
 
-def test_a_layer_of_experts_runs_kernels_under_autocast(tables):
-    kernel = registry.load("moe_matmul")
-    write_defaults(tables, kernel, workloads_of(kernel))
-    x, gate_up, down = torch.randn(20, 32), torch.randn(4, 48, 32) / 6, torch.randn(4, 32, 24) / 5
-    ids, weights = torch.tensor([[0, 2]] * 20, dtype=torch.int32), torch.rand(20, 2)
-    exact = ops.moe(x, gate_up, down, weights, ids)
+def test_a_layer_of_experts_runs_kernels_under_autocast(defaults):
+    defaults("moe_matmul")
+    given = layer([[0, 2]] * 20)
+    exact = ops.moe(*given)
     torch.set_autocast_enabled("cuda", True)
     torch.set_autocast_dtype("cuda", torch.float16)
     try:
-        out = ops.moe(x, gate_up, down, weights, ids)
+        out = ops.moe(*given)
     finally:
         torch.set_autocast_enabled("cuda", False)
     assert out.dtype is torch.float16
-    assert (out.float() - exact).norm() <= 2e-3 * exact.norm()
-    runs = {use.operator: use.calls for use in ops.report() if use.implementation == "tuned"}
-    assert runs == {"moe_gate_up": 1, "moe_down": 1}
+    check_near(out, exact)
+    assert tuned_runs() == {"moe_gate_up": 1, "moe_down": 1}
 
 
-def test_lengths_of_sequences_are_free(tables):
-    kernel = registry.load("varlen_attention")
-    write_defaults(tables, kernel, workloads_of(kernel))
-    q, k, v = torch.randn(60, 4, 64), torch.randn(60, 2, 64), torch.randn(60, 2, 64)
-    half = [each.half() for each in (q, k, v)]
+def test_lengths_of_sequences_are_free(defaults):
+    defaults("varlen_attention")
+    half = [torch.randn(60, heads, 64).half() for heads in (4, 2, 2)]
     for bounds in ([0, 60, 60, 60], [0, 0, 1, 60], [0, 20, 40, 60]):
         cu_seqlens = torch.tensor(bounds, dtype=torch.int32)
         for window in (0, 7):
             settings = {"causal": True, "window": window}
-            out = ops.varlen_attention(*half, cu_seqlens, **settings)
             exact = ops.varlen_attention(*(e.double() for e in half), cu_seqlens, **settings)
-            assert (out.double() - exact).norm() <= 2e-3 * exact.norm()
+            check_near(ops.varlen_attention(*half, cu_seqlens, **settings), exact)
     runs = [use.calls for use in ops.report() if use.implementation == "tuned"]
     assert runs == [3, 3]
 
@@ -173,15 +190,9 @@ def test_gradients_pass_through_kernels():
     x = torch.randn(13, 509, requires_grad=True)
     w = torch.randn(509, requires_grad=True)
     out, expected = ops.rms_norm(x, w, 1e-5), functional.rms_norm(x, (509,), w, 1e-5)
-    pull = torch.randn_like(out)
-    for one, other in zip(
-        torch.autograd.grad(out, (x, w), pull),
-        torch.autograd.grad(expected, (x, w), pull),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-    runs = {use.operator: use.implementation for use in ops.report()}
-    assert runs["rms_norm"] == "tuned"
+    close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+    check_gradients(out, expected, (x, w), close=close)
+    assert "rms_norm" in tuned_runs()
 
 
 def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):

@@ -144,6 +144,30 @@ def results_of(found: Any) -> list[torch.Tensor]:
     return [found] if isinstance(found, torch.Tensor) else list(found)
 
 
+Close: TypeAlias = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def check_gradients(
+    found: Any,
+    expected: Any,
+    given: Iterable[torch.Tensor],
+    of: Iterable[torch.Tensor] | None = None,
+    close: Close = torch.testing.assert_close,
+) -> None:
+    """The gradients of results by the given tensors are those of the expected results by `of`.
+
+    close: compares two gradients. `of` are the given tensors, unless they are others.
+    """
+    given = list(given)
+    ours, others = results_of(found), results_of(expected)
+    pulls = [torch.randn_like(each) for each in ours]
+    wide = [pull.to(each.dtype) for pull, each in zip(pulls, others, strict=True)]
+    gradients = torch.autograd.grad(ours, given, pulls)
+    wanted = torch.autograd.grad(others, given if of is None else list(of), wide)
+    for one, other in zip(gradients, wanted, strict=True):
+        close(one, other)
+
+
 def block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Several operators one after the other: x[rows, n], w[n], m[n, n], b[n]."""
     y = ops.rms_norm(x, w, 1e-5)

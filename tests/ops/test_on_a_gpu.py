@@ -17,6 +17,7 @@ from operator_calls import (
     KERNELS,
     block,
     call_of,
+    check_gradients,
     plain_block,
     results_of,
     write_defaults,
@@ -52,6 +53,18 @@ def near(one, other, bound=2e-2):
     return (one - other).norm() <= bound * other.norm()
 
 
+def check_near(one, other):
+    assert near(one, other, 4e-2)
+
+
+def captured(function, *given, **options):
+    """A graph of a call, and its results, which each replay writes anew."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = function(*given, **options)
+    return graph, out
+
+
 def arguments(grad=False):
     return half(96, 512, grad=grad), half(512, grad=grad), half(512, 512, grad=grad), half(512)
 
@@ -80,15 +93,7 @@ def test_a_misaligned_tensor_has_a_plan_of_its_own():
 
 def test_gradients_are_those_of_torch():
     given = arguments(grad=True)
-    out = block(*given)
-    expected = plain_block(*given)
-    pull = torch.randn_like(out)
-    needed = given[:3]
-    for one, other in zip(
-        torch.autograd.grad(out, needed, pull), torch.autograd.grad(expected, needed, pull),
-        strict=True,
-    ):  # fmt: skip
-        assert near(one, other, 4e-2)
+    check_gradients(block(*given), plain_block(*given), given[:3], close=check_near)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -100,21 +105,13 @@ def test_a_graph_is_compiled_without_a_break(grad):
     out, expected = compiled(*given), plain_block(*given)
     assert near(out, expected)
     if grad:
-        pull = torch.randn_like(out)
-        for one, other in zip(
-            torch.autograd.grad(out, given[:3], pull),
-            torch.autograd.grad(expected, given[:3], pull),
-            strict=True,
-        ):
-            assert near(one, other, 4e-2)
+        check_gradients(out, expected, given[:3], close=check_near)
 
 
 def test_a_cuda_graph_replays_warm_calls():
     given = arguments()
     ops.warm(block, *given)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = block(*given)
+    graph, out = captured(block, *given)
     for _ in range(2):
         given[0].copy_(half(96, 512))
         graph.replay()
@@ -164,9 +161,7 @@ def test_a_cuda_graph_orders_the_slots_of_other_ids(defaults):
     defaults("moe_matmul")
     given = experts()
     ops.warm(ops.moe, *given)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = ops.moe(*given)
+    graph, out = captured(ops.moe, *given)
     for ids in (None, [5, 0]):
         for old, new in zip(given, experts(ids=ids), strict=True):
             old.copy_(new)
@@ -177,21 +172,13 @@ def test_a_cuda_graph_orders_the_slots_of_other_ids(defaults):
 def test_torchs_layer_of_experts_is_captured_and_differentiated():
     given = experts(tokens=33)
     ops.moe(*given)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = ops.moe(*given)
+    graph, out = captured(ops.moe, *given)
     graph.replay()
     assert near(out, exact_experts(*given))
     given = experts(grad=True)
     wide = [each.detach().double().requires_grad_() for each in given[:3]]
     out, exact = ops.moe(*given), ops.moe(*wide, given[3].double(), given[4])
-    pull = torch.randn_like(out)
-    for one, other in zip(
-        torch.autograd.grad(out, given[:3], pull),
-        torch.autograd.grad(exact, wide, pull.double()),
-        strict=True,
-    ):
-        assert near(one, other, 4e-2)
+    check_gradients(out, exact, given[:3], wide, close=check_near)
 
 
 @pytest.mark.parametrize("by", ["kernel", "torch"])
@@ -202,9 +189,7 @@ def test_lengths_of_packed_sequences_are_free(defaults, by, window):
     q, k, v = half(400, 8, 64), half(400, 2, 64), half(400, 2, 64)
     cu_seqlens = torch.zeros(5, dtype=torch.int32, device="cuda")
     ops.warm(ops.varlen_attention, q, k, v, cu_seqlens, causal=True, window=window)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = ops.varlen_attention(q, k, v, cu_seqlens, causal=True, window=window)
+    graph, out = captured(ops.varlen_attention, q, k, v, cu_seqlens, causal=True, window=window)
     for bounds in ([0, 400, 400, 400, 400], [0, 1, 1, 390, 400], [0, 100, 200, 300, 400]):
         cu_seqlens.copy_(torch.tensor(bounds))
         graph.replay()
@@ -220,13 +205,7 @@ def test_gradients_of_packed_sequences_are_those_of_wide_ones():
     cu_seqlens = torch.tensor([0, 7, 150, 200], dtype=torch.int32, device="cuda")
     wide = [each.detach().double().requires_grad_() for each in given]
     out, exact = (ops.varlen_attention(*each, cu_seqlens, causal=True) for each in (given, wide))
-    pull = torch.randn_like(out)
-    for one, other in zip(
-        torch.autograd.grad(out, given, pull),
-        torch.autograd.grad(exact, wide, pull.double()),
-        strict=True,
-    ):
-        assert near(one, other, 4e-2)
+    check_gradients(out, exact, given, wide, close=check_near)
 
 
 def test_calls_keep_no_memory(defaults):
@@ -291,9 +270,7 @@ def test_every_baseline_is_right_and_leaves_earlier_results(name, tmp_path, monk
 def test_a_call_inside_of_a_capture_compiles_nothing():
     x = half(33, 512)
     torch.softmax(x, -1)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = ops.softmax(x)
+    graph, out = captured(ops.softmax, x)
     graph.replay()
     assert near(out, x.softmax(-1))
 
