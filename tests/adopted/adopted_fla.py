@@ -22,6 +22,10 @@ BT = 64
 ROUNDED = Tolerance(1e-2, 0.3)
 
 
+def pick(source, *names):
+    return {name: source[name] for name in names}
+
+
 def heads(w, *sizes, dtype=None):
     return TensorSpec((w["B"], w["T"], w["H"], *sizes), dtype or w["dtype"])
 
@@ -34,12 +38,8 @@ def states(w):
 
 def chunks(x, w):
     """[B, T, H, ...] as [B, chunks, H, BT, ...], padded with zeros."""
-    x = (
-        F.pad(x.flatten(3), (0, 0, 0, 0, 0, -w["T"] % BT))
-        if x.dim() > 3
-        else F.pad(x.unsqueeze(-1), (0, 0, 0, 0, 0, -w["T"] % BT))
-    )
-    return x.unflatten(1, (-1, BT)).transpose(2, 3)
+    x = x.flatten(3) if x.dim() > 3 else x.unsqueeze(-1)
+    return F.pad(x, (0, 0, 0, 0, 0, -w["T"] % BT)).unflatten(1, (-1, BT)).transpose(2, 3)
 
 
 def unchunked(x, w):
@@ -69,6 +69,20 @@ def chunk_cost(w):
     return Cost(2.0 * size * w["K"] * w["V"], 2.0 * size * (w["K"] + 2 * w["V"]))
 
 
+#: What every launch over whole chunks passes, and the sizes at which it is verified.
+CHUNKS = {"cu_seqlens": None, "chunk_indices": None, "BT": BT}
+CHUNK_DIMS = ("T", "H", "K", "V", "STATE_V_FIRST")
+SMALL = {"B": 1, "T": 100, "H": 2, "K": 64, "V": 64}
+
+
+def chunk_grid(first):
+    """A program for every block of values and chunk of each head of `first`, [B, T, H, ...]."""
+    return lambda meta: (
+        triton.cdiv(meta["V"], meta["BV"]) * triton.cdiv(meta["T"], BT),
+        meta[first].shape[0] * meta["H"],
+    )
+
+
 def output_reference(w, t):
     q, k, v = (chunks(t[name], w) for name in "qkv")
     found, scores = q @ state(t["h"], w), q @ k.transpose(-1, -2)
@@ -90,42 +104,27 @@ chunk_output = adopt(
     ],
     make_inputs=with_small_gates(
         lambda w: {
-            "q": heads(w, w["K"]),
-            "k": heads(w, w["K"]),
-            "v": heads(w, w["V"]),
+            **{name: heads(w, w[size]) for name, size in (("q", "K"), ("k", "K"), ("v", "V"))},
             "h": states(w),
             "g": heads(w, dtype="float32"),
         }
     ),
     outputs=lambda w: {"o": heads(w, w["V"])},
     arguments=lambda w, t: {
-        "q": t["q"],
-        "k": t["k"],
-        "v": t["v"],
-        "h": t["h"],
+        **pick(t, "q", "k", "v", "h", "o"),
+        **pick(w, *CHUNK_DIMS),
+        **CHUNKS,
         "g": t["g"] if w["gated"] else None,
         "g_gamma": None,
-        "o": t["o"],
-        "cu_seqlens": None,
-        "chunk_indices": None,
         "scale": w["K"] ** -0.5,
-        "T": w["T"],
-        "H": w["H"],
         "HV": w["H"],
-        "K": w["K"],
-        "V": w["V"],
-        "BT": BT,
-        "STATE_V_FIRST": w["STATE_V_FIRST"],
     },
     keywords=["q"],
-    grid=lambda meta: (
-        triton.cdiv(meta["V"], meta["BV"]) * triton.cdiv(meta["T"], BT),
-        meta["q"].shape[0] * meta["H"],
-    ),
+    grid=chunk_grid("q"),
     reference=output_reference,
     tolerance=ROUNDED,
     cost=chunk_cost,
-    small={"B": 1, "T": 100, "H": 2, "K": 64, "V": 64},
+    small=SMALL,
 )
 
 
@@ -153,25 +152,16 @@ gla_dv = adopt(
     ),
     outputs=lambda w: {"dv": heads(w, w["V"])},
     arguments=lambda w, t: {
-        **{name: t[name] for name in ("k", "g", "A", "do", "dh", "dv")},
-        "cu_seqlens": None,
-        "chunk_indices": None,
-        "T": w["T"],
-        "H": w["H"],
-        "K": w["K"],
-        "V": w["V"],
-        "BT": BT,
-        "STATE_V_FIRST": w["STATE_V_FIRST"],
+        **pick(t, "k", "g", "A", "do", "dh", "dv"),
+        **pick(w, *CHUNK_DIMS),
+        **CHUNKS,
     },
     keywords=["k"],
-    grid=lambda meta: (
-        triton.cdiv(meta["V"], meta["BV"]) * triton.cdiv(meta["T"], BT),
-        meta["k"].shape[0] * meta["H"],
-    ),
+    grid=chunk_grid("k"),
     reference=dv_reference,
     tolerance=ROUNDED,
     cost=chunk_cost,
-    small={"B": 1, "T": 100, "H": 2, "K": 64, "V": 64},
+    small=SMALL,
 )
 
 
@@ -200,20 +190,13 @@ conv_update = adopt(
     },
     initial={"new_cache": "cache"},
     arguments=lambda w, t: {
-        "x": t["x"],
+        **pick(t, "x", "y", "weight"),
+        **pick(w, "D", "W", "ACTIVATION"),
+        **dict.fromkeys(("residual", "bias")),
+        **dict.fromkeys(("stride_x_n", "stride_y_n"), w["D"]),
+        **dict.fromkeys(("stride_x_d", "stride_y_d"), 1),
         "cache": t["new_cache"],
-        "residual": None,
-        "y": t["y"],
-        "weight": t["weight"],
-        "bias": None,
-        "stride_x_n": w["D"],
-        "stride_x_d": 1,
-        "stride_y_n": w["D"],
-        "stride_y_d": 1,
-        "D": w["D"],
-        "W": w["W"],
         "BW": triton.next_power_of_2(w["W"]),
-        "ACTIVATION": w["ACTIVATION"],
     },
     keywords=["x"],
     grid=lambda meta: (triton.cdiv(meta["D"], meta["BD"]) * meta["x"].shape[0],),
@@ -234,22 +217,15 @@ local_cumsum = adopt(
     name="fla_local_cumsum",
     dims=["B", "T", "H", "REVERSE", "scale", "dtype"],
     workloads=[
-        Workload.of(B=8, T=8192, H=32, REVERSE=False, scale=None, dtype="float32"),
-        Workload.of(B=8, T=8192, H=32, REVERSE=True, scale=0.5, dtype="float32"),
+        Workload.of(B=8, T=8192, H=32, REVERSE=reverse, scale=scale, dtype="float32")
+        for reverse, scale in ((False, None), (True, 0.5))
     ],
     inputs=lambda w: {"s": heads(w)},
     outputs=lambda w: {"o": heads(w)},
     arguments=lambda w, t: {
-        "s": t["s"],
-        "o": t["o"],
-        "scale": w["scale"],
-        "cu_seqlens": None,
-        "chunk_indices": None,
-        "T": w["T"],
-        "B": w["B"],
-        "H": w["H"],
-        "BT": BT,
-        "REVERSE": w["REVERSE"],
+        **pick(t, "s", "o"),
+        **pick(w, "scale", "T", "B", "H", "REVERSE"),
+        **CHUNKS,
         "USE_GRAPH": False,
     },
     keywords=["s"],

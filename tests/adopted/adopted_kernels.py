@@ -121,8 +121,7 @@ def launch_from_table(
 ) -> dict[str, Any]:
     """Launch the package's kernel on a device with the table in `folder`, and say what came of it.
 
-    hit: the config that was found, None for a miss. best_config: the one of the decorated kernel
-    after the launch. error: the largest relative error of an output.
+    hit: the config that was found, None for a miss. error: the largest relative error of an output.
     """
     tuned, launched = swapped(adopted, kernel, folder)
     tensors = filled(kernel, workload, config, device)
@@ -136,24 +135,8 @@ def launch_from_table(
     ]
     return {
         "hit": None if hit is None else dict(hit.config),
-        "best_config": tuned.best_config.all_kwargs(),
         "error": max(errors),
     }
-
-
-def choice_of_triton(kernel: Kernel, workload: Workload, device: str = "cuda") -> Config:
-    """The config that the package's own autotuner takes on a device, after it tried its configs."""
-    parts = kernel._parts
-    launched = parts.tuner
-    for rules in reversed(parts.outer):
-        launched = triton.heuristics(rules)(launched)
-    first = parts.configs[0]
-    tensors = filled(kernel, workload, first, device)
-    args, kwargs = call(kernel, workload, tensors, first)
-    launched[_grid(kernel, workload, tensors, first)](*args, **kwargs)
-    chosen = parts.tuner.best_config.all_kwargs()
-    names = list(dict.fromkeys(name for config in parts.configs for name in config))
-    return {name: chosen.get(name) for name in names}
 
 
 def _grid(

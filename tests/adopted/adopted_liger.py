@@ -22,6 +22,19 @@ def row(w):
     return TensorSpec((w["N"],), w["dtype"])
 
 
+def scale(w):
+    return TensorSpec((1,), w["dtype"])
+
+
+def pick(source, *names):
+    return {name: source[name] for name in names}
+
+
+def given(t):
+    """The inputs of both directions under the names of the kernels' parameters."""
+    return {"X": t["x"], "Alpha": t["alpha"], "Gamma": t["gamma"]}
+
+
 def dyt_reference(w, t):
     y = torch.tanh(t["alpha"] * t["x"]) * t["gamma"]
     return y + t["beta"] if w["HAVE_BETA"] else y
@@ -34,21 +47,13 @@ dyt_forward = adopt(
     workloads=[
         Workload.of(M=8192, N=4096, HAVE_BETA=flag, dtype="bfloat16") for flag in (True, False)
     ],
-    inputs=lambda w: {
-        "x": rows(w),
-        "alpha": TensorSpec((1,), w["dtype"]),
-        "gamma": row(w),
-        "beta": row(w),
-    },
+    inputs=lambda w: {"x": rows(w), "alpha": scale(w), "gamma": row(w), "beta": row(w)},
     outputs=lambda w: {"y": rows(w)},
     arguments=lambda w, t: {
-        "X": t["x"],
+        **given(t),
+        **pick(w, "HAVE_BETA", "N"),
         "Y": t["y"],
-        "Alpha": t["alpha"],
-        "Gamma": t["gamma"],
         "Beta": t["beta"] if w["HAVE_BETA"] else None,
-        "HAVE_BETA": w["HAVE_BETA"],
-        "N": w["N"],
     },
     grid=lambda meta: (triton.cdiv(meta["N"], meta["BLOCK_N"]), meta["X"].shape[0]),
     reference=dyt_reference,
@@ -78,27 +83,14 @@ dyt_backward = adopt(
     name="liger_dyt_backward",
     dims=["M", "N", "HAVE_BETA", "dtype"],
     workloads=[Workload.of(M=8192, N=4096, HAVE_BETA=True, dtype="bfloat16")],
-    inputs=lambda w: {
-        "x": rows(w),
-        "dy": rows(w),
-        "alpha": TensorSpec((1,), w["dtype"]),
-        "gamma": row(w),
-    },
+    inputs=lambda w: {"x": rows(w), "dy": rows(w), "alpha": scale(w), "gamma": row(w)},
     outputs=lambda w: {"dx": rows(w), **partial_sums(w)},
     # Where a config puts its sums depends on its block: what it leaves there is not compared.
     scratch=lambda w, config: {"da": TensorSpec((PROGRAMS, triton.cdiv(w["N"], 512)), "float32")},
     arguments=lambda w, t: {
-        "DY": t["dy"],
-        "DX": t["dx"],
-        "DA": t["da"],
-        "DG": t["dg"],
-        "DB": t.get("db"),
-        "X": t["x"],
-        "Alpha": t["alpha"],
-        "Gamma": t["gamma"],
-        "HAVE_BETA": w["HAVE_BETA"],
-        "M": w["M"],
-        "N": w["N"],
+        **{name.upper(): t.get(name) for name in ("dy", "dx", "da", "dg", "db")},
+        **given(t),
+        **pick(w, "HAVE_BETA", "M", "N"),
     },
     grid=lambda meta: (triton.cdiv(meta["N"], meta["BLOCK_N"]), PROGRAMS),
     reference=dyt_gradients,
@@ -132,13 +124,9 @@ token_gather = adopt(
         "w_ptr": None if w["w_is_None"] else t["weights"],
         "s_rev_ptr": t["order"],
         "out_ptr": t["out"],
-        "H_dim": w["H_dim"],
-        "K_dim": w["K_dim"],
-        "stride_Y_TK": w["H_dim"],
-        "stride_Y_H": 1,
-        "stride_out_T": w["H_dim"],
-        "stride_out_H": 1,
-        "w_is_None": w["w_is_None"],
+        **pick(w, "H_dim", "K_dim", "w_is_None"),
+        **dict.fromkeys(("stride_Y_TK", "stride_out_T"), w["H_dim"]),
+        **dict.fromkeys(("stride_Y_H", "stride_out_H"), 1),
     },
     keywords=["H_dim"],
     grid=lambda meta: (meta["out_ptr"].shape[0],),

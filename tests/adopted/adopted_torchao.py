@@ -22,6 +22,14 @@ def gemm_cost(width):
     )
 
 
+def spec(w, *dims, dtype):
+    return TensorSpec(tuple(w[dim] for dim in dims), dtype)
+
+
+def sizes(w):
+    return {name: w[name] for name in "MNK"}
+
+
 int8_mm = adopt(
     _scaled_int8_mm_kernel,
     name="torchao_int8_mm",
@@ -29,28 +37,20 @@ int8_mm = adopt(
     workloads=[Workload.of(M=1024, N=4096, K=4096, dtype="bfloat16")],
     # B is a weight as linear layers store it; the kernel gets it transposed.
     inputs=lambda w: {
-        "a": TensorSpec((w["M"], w["K"]), "int8"),
-        "b": TensorSpec((w["N"], w["K"]), "int8"),
-        "row": TensorSpec((w["M"],), w["dtype"]),
-        "column": TensorSpec((w["N"],), w["dtype"]),
+        **{name: spec(w, side, "K", dtype="int8") for name, side in zip("ab", "MN", strict=True)},
+        "row": spec(w, "M", dtype=w["dtype"]),
+        "column": spec(w, "N", dtype=w["dtype"]),
     },
     ranges=lambda w: {"a": (-128, 128), "b": (-128, 128)},
-    outputs=lambda w: {"c": TensorSpec((w["M"], w["N"]), w["dtype"])},
+    outputs=lambda w: {"c": spec(w, "M", "N", dtype=w["dtype"])},
     arguments=lambda w, t: {
-        "A_ptr": t["a"],
-        "B_ptr": t["b"],
-        "C_ptr": t["c"],
+        **{f"{name.upper()}_ptr": t[name] for name in "abc"},
         "row_scale_ptr": t["row"],
         "col_scale_ptr": t["column"],
-        "M": w["M"],
-        "N": w["N"],
-        "K": w["K"],
-        "stride_am": w["K"],
-        "stride_ak": 1,
-        "stride_bk": 1,
-        "stride_bn": w["K"],
+        **sizes(w),
+        **dict.fromkeys(("stride_am", "stride_bn"), w["K"]),
         "stride_cm": w["N"],
-        "stride_cn": 1,
+        **dict.fromkeys(("stride_ak", "stride_bk", "stride_cn"), 1),
         "COL_SCALE_SCALAR": False,
     },
     grid=lambda meta: (
@@ -71,6 +71,10 @@ def fp8_reference(w, t):
     return a @ (b * t["b_scale"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)).T
 
 
+def strided(name, tensor, *strides):
+    return {f"{name}_ptr": tensor} | {f"{name}_stride_dim_{i}": n for i, n in enumerate(strides)}
+
+
 fp8_gemm = adopt(
     triton_fp8_gemm_1x128_128x128_kernel,
     name="torchao_fp8_gemm",
@@ -78,31 +82,19 @@ fp8_gemm = adopt(
     workloads=[Workload.of(M=1024, N=4096, K=4096)],
     # As the package has them: b and the scales of a column-major, those of b per block.
     inputs=lambda w: {
-        "a": TensorSpec((w["M"], w["K"]), "float8_e4m3fn"),
-        "b": TensorSpec((w["N"], w["K"]), "float8_e4m3fn"),
+        "a": spec(w, "M", "K", dtype="float8_e4m3fn"),
+        "b": spec(w, "N", "K", dtype="float8_e4m3fn"),
         "a_scale": TensorSpec((w["K"] // BLOCK, w["M"]), "float32"),
         "b_scale": TensorSpec((w["N"] // BLOCK, w["K"] // BLOCK), "float32"),
     },
-    outputs=lambda w: {"c": TensorSpec((w["M"], w["N"]), "bfloat16")},
+    outputs=lambda w: {"c": spec(w, "M", "N", dtype="bfloat16")},
     arguments=lambda w, t: {
-        "a_ptr": t["a"],
-        "a_stride_dim_0": w["K"],
-        "a_stride_dim_1": 1,
-        "b_ptr": t["b"],
-        "b_stride_dim_0": 1,
-        "b_stride_dim_1": w["K"],
-        "c_ptr": t["c"],
-        "c_stride_dim_0": w["N"],
-        "c_stride_dim_1": 1,
-        "a_s_ptr": t["a_scale"],
-        "a_s_stride_dim_0": 1,
-        "a_s_stride_dim_1": w["M"],
-        "b_s_ptr": t["b_scale"],
-        "b_s_stride_dim_0": 1,
-        "b_s_stride_dim_1": w["K"] // BLOCK,
-        "M": w["M"],
-        "N": w["N"],
-        "K": w["K"],
+        **strided("a", t["a"], w["K"], 1),
+        **strided("b", t["b"], 1, w["K"]),
+        **strided("c", t["c"], w["N"], 1),
+        **strided("a_s", t["a_scale"], 1, w["M"]),
+        **strided("b_s", t["b_scale"], 1, w["K"] // BLOCK),
+        **sizes(w),
         "out_dtype": torch.bfloat16,
         "BLOCK_SIZE_K": BLOCK,
     },
@@ -120,11 +112,6 @@ fp8_gemm = adopt(
 
 #: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {
-    "int8_mm": {
-        "key_map": lambda args: {
-            **{name: args[name] for name in "MNK"},
-            "dtype": args["row_scale_ptr"].dtype,
-        }
-    },
-    "fp8_gemm": {"key_map": lambda args: {name: args[name] for name in "MNK"}},
+    "int8_mm": {"key_map": lambda args: sizes(args) | {"dtype": args["row_scale_ptr"].dtype}},
+    "fp8_gemm": {"key_map": sizes},
 }

@@ -37,8 +37,7 @@ rms_norm_add = adopt(
         for flag in (True, False)
     ],
     inputs=lambda w: {
-        "x": rows(w),
-        "y": rows(w),
+        **dict.fromkeys("xy", rows(w)),
         "weight": TensorSpec((w["N_COLS"],), w["dtype"]),
     },
     outputs=lambda w: {"h": rows(w), "new_x": rows(w)},
@@ -50,8 +49,7 @@ rms_norm_add = adopt(
         "w_ptr": t["weight"] if w["INCLUDE_WEIGHT"] else None,
         "eps": EPS,
         "stride": w["N_COLS"],
-        "N_COLS": w["N_COLS"],
-        "INCLUDE_WEIGHT": w["INCLUDE_WEIGHT"],
+        **{name: w[name] for name in ("N_COLS", "INCLUDE_WEIGHT")},
     },
     grid=lambda meta: (meta["x_ptr"].shape[0],),
     reference=reference,
