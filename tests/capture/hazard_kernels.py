@@ -30,40 +30,31 @@ def every_third(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, at < n) + 1.0, (at < n) & (at % 3 == 0))
 
 
-@triton.autotune(SIZES, key=["n"], do_bench=measured)
-@triton.jit
-def add_to(x, total, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+def zeroing(name):
+    return lambda args: args[name].zero_()
 
 
-@triton.autotune(SIZES, key=["n"], do_bench=measured, reset_to_zero=["total"])
-@triton.jit
-def add_reset(x, total, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+def hooked(make_hook):
+    return [triton.Config({"BLOCK": block}, pre_hook=make_hook()) for block in (32, 64)]
 
 
-@triton.autotune(
-    [triton.Config({"BLOCK": block}, pre_hook=zero_total) for block in (32, 64)],
-    key=["n"],
-    do_bench=measured,
-)
-@triton.jit
-def add_hooked(x, total, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+def adding(configs=SIZES, **options):
+    """A kernel that adds up by atomics."""
+
+    @triton.autotune(configs, key=["n"], do_bench=measured, **options)
+    @triton.jit
+    def add(x, total, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+    return add
 
 
-@triton.autotune(
-    [triton.Config({"BLOCK": block}, pre_hook=fill_total) for block in (32, 64)],
-    key=["n"],
-    do_bench=measured,
-)
-@triton.jit
-def add_filled(x, total, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+add_to = adding()
+add_reset = adding(reset_to_zero=["total"])
+add_hooked = adding(hooked(lambda: zero_total))
+add_filled = adding(hooked(lambda: fill_total))
+add_by_closures = adding(hooked(lambda: zeroing("total")))
 
 
 @triton.autotune(SIZES, key=["n"], do_bench=measured)
@@ -125,19 +116,11 @@ def set_blocks(args):
     args["target"].block_shape = [args["BLOCK"]]
 
 
-@triton.autotune(
-    [triton.Config({"BLOCK": block}, pre_hook=set_blocks) for block in (32, 64)],
-    key=["n"],
-    do_bench=measured,
-)
+@triton.autotune(hooked(lambda: set_blocks), key=["n"], do_bench=measured)
 @triton.jit
 def by_descriptor(source, target, n, BLOCK: tl.constexpr):
     start = tl.program_id(0) * BLOCK
     target.store([start], source.load([start]) * 2.0)
-
-
-def zeroing(name):
-    return lambda args: args[name].zero_()
 
 
 def in_a_list(pruner):
@@ -175,21 +158,6 @@ def split_sum(x, n, out, BLOCK: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.cons
         tl.atomic_add(out + at, total, at < n)
     else:
         tl.store(out + at, total, at < n)
-
-
-@triton.autotune(
-    [
-        triton.Config({"BLOCK": block}, num_warps=warps, pre_hook=zeroing("total"))
-        for block in (32, 64)
-        for warps in (4, 8)
-    ],
-    key=["n"],
-    do_bench=measured,
-)
-@triton.jit
-def add_by_closures(x, total, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
 
 
 @triton.jit
@@ -270,14 +238,6 @@ def scaled_rows(x, w, out, stride, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.
     inside = (rows < n_rows) & (cols < n_cols)
     value = tl.load(x + rows * stride + cols, inside) * tl.load(w + cols, cols < n_cols)
     tl.store(out + rows * n_cols + cols, value, inside)
-
-
-@triton.jit
-def row_sums(x, out, n_cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    total = tl.sum(tl.load(x + row * n_cols + at, at < n_cols, 0.0), 0)
-    tl.store(out + row, total)
 
 
 @triton.jit

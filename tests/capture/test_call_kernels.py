@@ -3,93 +3,97 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
+from capture_calls import (
+    H200,
+    add,
+    blocks,
+    bound,
+    captured,
+    default_of,
+    hashes_of,
+    inputs_of,
+    only,
+    results_of,
+    run_python,
+    values_of,
+)
 
 import tuner
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
 from tuner.capturing.declared import kernel_of
-from workers.device import offline
 from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant
 from workers.measure.task_tensors import TaskTensors
 from workers.measure.triton_launch import bind
 
-H200 = offline("cuda:90")
-
 
 @pytest.fixture
-def hazards(kernels, monkeypatch):
-    """The module of hazardous kernels, decorated for Triton's interpreter."""
+def hazards(hazards, monkeypatch):
+    """With fills of tensors for the interpreter too."""
     from tuner.capturing import call_kernel as made
 
-    sys.modules.pop("hazard_kernels", None)
     fill = importlib.reload(importlib.import_module("search_spaces.fill"))
     monkeypatch.setattr(made, "fill_launch", fill.fill_launch)
-    yield importlib.import_module("hazard_kernels")
+    yield hazards
     monkeypatch.undo()
     importlib.reload(fill)
-    sys.modules.pop("hazard_kernels", None)
 
 
-def blocks(n):
-    return lambda meta: (-(-n // meta["BLOCK"]),)
-
-
-def gated(kernel):
-    """The outcome of the correctness gate for every config of the only workload, by config."""
-    (workload,) = kernel.workloads()
-    task = TaskTensors(kernel, workload, (0, 1), "cpu")
+def passing(kernel, configs=None):
+    """Whether each config passes the correctness gate, by its block; of the space by default."""
+    task = TaskTensors(kernel, only(kernel), (0, 1), "cpu")
     found = {}
-    for config in kernel.space(workload).bind(workload, H200).enumerate():
+    for config in configs or bound(kernel).enumerate():
         variant = bind(task, config)
         outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
-        found[config.get("BLOCK")] = outcome
+        found[config.get("KEEP", config.get("BLOCK"))] = not isinstance(outcome, Failure)
     return found
 
 
 def all_correct(kernel):
-    outcomes = gated(kernel)
+    outcomes = passing(kernel)
     assert outcomes
-    assert not [each for each in outcomes.values() if isinstance(each, Failure)], outcomes
+    assert all(outcomes.values()), outcomes
     return kernel
 
 
-def declared(launch, **options):
-    """The kernel of what one launch function launches."""
-    with tuner.capture() as calls:
-        launch()
-    return calls[0].declare(**options)
+def declared(launch, *given, **options):
+    """The kernel of what one call launches."""
+    return captured(launch, *given)[0].declare(**options)
+
+
+def declared_over(kernel, *tensors, n=100, **options):
+    """The kernel of a launch over blocks of n elements; `out` is empty."""
+    return declared(lambda: kernel[blocks(n)](*tensors, n), **options)
+
+
+def x_and_out(n=100):
+    return torch.randn(n), torch.empty(n)
 
 
 def written(kernel):
     """What the only call writes: buffer name, whether it is updated, and whether in part."""
-    (call,) = [kernel.call(workload) for workload in kernel.workloads()]
+    call = kernel.call(only(kernel))
     return {call.buffers[each.buffer].name: (each.updated, each.partial) for each in call.written}
 
 
 def test_a_written_tensor_is_an_output_and_all_others_are_inputs(kernels):
-    x, y, out = torch.randn(100), torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: kernels.tuned[blocks(100)](x, y, out, 100, 2.0))
-    (workload,) = kernel.workloads()
+    kernel = declared(add, kernels.tuned)
+    workload = only(kernel)
     assert written(kernel) == {"out": (False, False)}
-    inputs = kernel.make_inputs(workload, 0, "cpu")
+    inputs, results = results_of(kernel)
     assert sorted(inputs) == ["x", "y"]
-    expected = inputs["x"] + 2.0 * inputs["y"]
-    assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
+    assert torch.equal(results["out"], inputs["x"] + 2.0 * inputs["y"])
     assert workload == Workload.of(x="float32[100]", y="float32[100]", out="float32[100]", n=100)
-    assert kernel.default_config(workload, H200) == {
-        "BLOCK": 64, "num_warps": 4, "num_stages": 3
-    }  # fmt: skip
+    assert default_of(kernel) == {"BLOCK": 64, "num_warps": 4, "num_stages": 3}
     assert kernel.place == "capture_kernels:tuned"
     assert {config["BLOCK"] for config in kernel.listed_configs(workload, H200)} == {64, 128}
     all_correct(kernel)
@@ -97,40 +101,22 @@ def test_a_written_tensor_is_an_output_and_all_others_are_inputs(kernels):
 
 @pytest.mark.parametrize("name", ["tuned_over_heuristics", "heuristics_over_tuned"])
 def test_kernels_under_heuristics_pass_the_gate(kernels, name):
-    x, y, out = torch.randn(100), torch.randn(100), torch.empty(100)
-    all_correct(declared(lambda: getattr(kernels, name)[blocks(100)](x, y, out, 100, 2.0)))
+    all_correct(declared(add, getattr(kernels, name)))
 
 
 def test_an_update_in_place_starts_from_its_old_values(hazards):
-    x = torch.randn(100)
-    kernel = declared(lambda: hazards.in_place[blocks(100)](x, 100))
-    (workload,) = kernel.workloads()
+    kernel = declared_over(hazards.in_place, torch.randn(100))
     assert written(kernel) == {"x": (True, False)}
-    inputs = kernel.make_inputs(workload, 0, "cpu")
+    inputs, results = results_of(kernel)
     assert list(inputs) == ["x_initial"]
-    reference = kernel.reference(workload, inputs)["x"]
-    assert torch.equal(reference, 2.0 * inputs["x_initial"] + 1.0)
+    assert torch.equal(results["x"], 2.0 * inputs["x_initial"] + 1.0)
     all_correct(kernel)
 
 
 def test_elements_that_stay_are_filled_before_a_launch(hazards):
-    x, out = torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: hazards.every_third[blocks(100)](x, out, 100))
+    kernel = declared_over(hazards.every_third, *x_and_out())
     assert written(kernel) == {"out": (False, True)}
     all_correct(kernel)
-
-
-def forgetful(launch):
-    """The outcomes of a kernel that keeps old values, and of its form that forgets them."""
-    kernel = declared(launch, space={"KEEP": [True, False]})
-    (workload,) = kernel.workloads()
-    task = TaskTensors(kernel, workload, (0, 1), "cpu")
-    outcomes = []
-    for keeps in (True, False):
-        variant = bind(task, {**kernel.default_config(workload, H200), "KEEP": keeps})
-        outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
-        outcomes.append(not isinstance(outcome, Failure))
-    return kernel, outcomes
 
 
 def test_a_form_that_forgets_old_values_does_not_pass(hazards):
@@ -149,147 +135,105 @@ def test_a_form_that_forgets_old_values_does_not_pass(hazards):
             lambda: hazards.adam[g](out, torch.randn(n), *states, *more, n, True, 32),
         ),
     ):
-        kernel, outcomes = forgetful(launch)
-        assert outcomes == [True, False], kernel.name
+        kernel = declared(launch, space={"KEEP": [True, False]})
+        both = [{**default_of(kernel), "KEEP": keeps} for keeps in (True, False)]
+        assert passing(kernel, both) == {True: True, False: False}, kernel.name
         assert written(kernel) == written_by
 
 
 def test_a_kernel_without_inputs_has_a_reference(hazards):
     kernel = all_correct(declared(lambda: hazards.positions[blocks(99)](torch.empty(99), 99, 32)))
-    (workload,) = kernel.workloads()
-    assert torch.equal(kernel.reference(workload, {})["out"], torch.arange(99.0))
+    assert torch.equal(kernel.reference(only(kernel), {})["out"], torch.arange(99.0))
 
 
 @pytest.mark.parametrize("name", ["add_to", "add_reset", "add_hooked"])
 def test_sums_by_atomics_start_from_zero(hazards, name):
-    x, total = torch.randn(100), torch.zeros(4)
-    kernel = declared(lambda: getattr(hazards, name)[blocks(100)](x, total, 100))
-    (workload,) = kernel.workloads()
-    inputs = kernel.make_inputs(workload, 0, "cpu")
+    kernel = declared_over(getattr(hazards, name), torch.randn(100), torch.zeros(4))
+    inputs, results = results_of(kernel)
     assert list(inputs) == ["x"]
-    found = kernel.reference(workload, inputs)["total"]
-    assert torch.allclose(found, inputs["x"].view(25, 4).sum(0), atol=1e-5)
+    assert torch.allclose(results["total"], inputs["x"].view(25, 4).sum(0), atol=1e-5)
     all_correct(kernel)
 
 
 def test_a_hook_that_does_more_than_zero_tensors_is_refused_in_one_line(hazards):
-    x, total = torch.randn(100), torch.zeros(4)
     with pytest.raises(KernelError, match="pre_hook changes total to something other than zero"):
-        declared(lambda: hazards.add_filled[blocks(100)](x, total, 100))
+        declared_over(hazards.add_filled, torch.randn(100), torch.zeros(4))
 
 
 def split_sum(hazards, n=100):
-    """A launch of the kernel whose pruner makes its configs, into memory that is not zero."""
-
-    def launch():
-        x, out = torch.randn(8, n), torch.full((n,), 7.0)
-        hazards.split_sum[lambda meta: (-(-n // meta["BLOCK"]), meta["PARTS"])](x, n, out=out)
-        assert torch.allclose(out, x.sum(0), atol=1e-5)
-
-    return launch
+    """Launch the kernel whose pruner makes its configs, into memory that is not zero."""
+    x, out = torch.randn(8, n), torch.full((n,), 7.0)
+    hazards.split_sum[lambda meta: (-(-n // meta["BLOCK"]), meta["PARTS"])](x, n, out=out)
+    assert torch.allclose(out, x.sum(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [100, 128])
 def test_configs_that_a_pruner_makes_have_the_hooks_that_it_gives_them(hazards, n):
-    kernel = declared(split_sum(hazards, n))
-    (workload,) = kernel.workloads()
+    kernel = declared(split_sum, hazards, n)
     assert written(kernel) == {"out": (False, False)}
-    bound = kernel.space(workload).bind(workload, H200)
-    configs = list(bound.enumerate())
+    configs = list(bound(kernel).enumerate())
     assert {(c["PARTS"], c["EVEN"]) for c in configs} == {(p, n == 128) for p in (1, 2, 4)}
     tensors = {"x": torch.randn(8, n), "out": torch.empty(n)}
-    fills = {c["PARTS"]: len(kernel.launches(workload, c, tensors)) - 1 for c in configs}
+    fills = {c["PARTS"]: len(kernel.launches(only(kernel), c, tensors)) - 1 for c in configs}
     assert fills == {1: 0, 2: 1, 4: 1}
-    task = TaskTensors(kernel, workload, (0, 1), "cpu")
     for config in configs:
-        variant = bind(task, config)
-        outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
-        assert not isinstance(outcome, Failure), (config, outcome)
+        assert all(passing(kernel, [config]).values()), config
 
 
 def test_a_widened_space_has_what_the_pruner_would_leave_as_it_is(hazards):
-    kernel = declared(split_sum(hazards), widen=True)
-    (workload,) = kernel.workloads()
-    space = kernel.space(workload)
-    values = {each.name: each.choices for each in space.parameters}
-    assert values["EVEN"] == (False,)
-    assert values["BLOCK"] == (16, 32, 64, 128)
-    bound = space.bind(workload, H200)
-    default = kernel.default_config(workload, H200)
+    kernel = declared(split_sum, hazards, widen=True)
+    values = values_of(kernel)
+    assert (values["EVEN"], values["BLOCK"]) == ((False,), (16, 32, 64, 128))
+    default, feasible = default_of(kernel), bound(kernel).feasible
     assert default["PARTS"] == 2
-    assert bound.feasible(default)
-    assert bound.feasible({**default, "BLOCK": 16, "PARTS": 1})
+    assert feasible(default)
+    assert feasible({**default, "BLOCK": 16, "PARTS": 1})
     # The pruner makes 4 of 8, and sets no registers: such configs have no known hook.
-    assert not bound.feasible({**default, "PARTS": 8})
-    assert not bound.feasible({**default, "maxnreg": 128})
+    assert not feasible({**default, "PARTS": 8})
+    assert not feasible({**default, "maxnreg": 128})
 
 
 def test_hooks_that_are_one_object_per_config_are_one_hook(hazards):
-    x, total = torch.randn(100), torch.zeros(4)
-
-    def launch():
-        hazards.add_by_closures[blocks(100)](x, total, 100)
-
-    kernel = declared(launch, widen=True)
-    (workload,) = kernel.workloads()
-    default = kernel.default_config(workload, H200)
-    bound = kernel.space(workload).bind(workload, H200)
-    assert bound.feasible({**default, "BLOCK": 16, "num_warps": 2})
-    assert list(kernel.make_inputs(workload, 0, "cpu")) == ["x"]
-    all_correct(declared(launch))
+    given = hazards.add_by_closures, torch.randn(100), torch.zeros(4)
+    kernel = declared_over(*given, widen=True)
+    assert bound(kernel).feasible({**default_of(kernel), "BLOCK": 16, "num_warps": 2})
+    assert list(inputs_of(kernel)) == ["x"]
+    all_correct(declared_over(*given))
 
 
 def test_options_among_the_constants_of_a_config_are_options_of_this_triton(hazards):
-    x, out = torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: hazards.known_option[blocks(100)](x, out, 100))
-    (workload,) = kernel.workloads()
-    assert kernel.default_config(workload, H200)["enable_fp_fusion"] is False
-    all_correct(kernel)
+    kernel = all_correct(declared_over(hazards.known_option, *x_and_out()))
+    assert default_of(kernel)["enable_fp_fusion"] is False
     unknown = "Triton .* does not know the option enable_time_travel"
     with pytest.raises(KernelError, match=unknown) as refused:
-        declared(lambda: hazards.unknown_option[blocks(100)](x, out, 100))
+        declared_over(hazards.unknown_option, *x_and_out())
     assert "\n" not in refused.value.message
 
 
 def test_wide_integers_are_never_poisoned(hazards):
-    x, counter, out = torch.randn(100), torch.zeros(1, dtype=torch.int32), torch.empty(100)
-    kernel = declared(lambda: hazards.counted[blocks(100)](x, counter, out, 100))
+    x, out = x_and_out()
+    kernel = declared_over(hazards.counted, x, torch.zeros(1, dtype=torch.int32), out)
     # The counter depends on the number of programs, so only blocks of the default agree with it.
     assert written(kernel)["counter"] == (True, False)
-    outcomes = gated(kernel)
-    assert not isinstance(outcomes[32], Failure)
-    assert isinstance(outcomes[64], Failure)
+    assert passing(kernel) == {32: True, 64: False}
 
 
 def test_kept_indices_are_those_of_the_call(hazards):
-    x, out, index = torch.randn(100), torch.empty(100), torch.randperm(100)
-    kernel = declared(lambda: hazards.scattered[blocks(100)](x, index, out, 100))
-    (workload,) = kernel.workloads()
-    inputs = kernel.make_inputs(workload, 1, "cpu")
-    assert torch.equal(inputs["index"], index)
-    all_correct(kernel)
-
-
-def test_a_config_that_disagrees_with_the_librarys_own_does_not_pass(hazards):
-    x, out = torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: hazards.wrong_for_some[blocks(100)](x, out, 100))
-    outcomes = gated(kernel)
-    assert not isinstance(outcomes[32], Failure)
-    assert isinstance(outcomes[64], Failure)
+    (x, out), index = x_and_out(), torch.randperm(100)
+    kernel = all_correct(declared_over(hazards.scattered, x, index, out))
+    assert torch.equal(inputs_of(kernel, seed=1)["index"], index)
 
 
 def plus_one(x):
     return x + 1.0
 
 
-def test_a_reference_of_the_user_finds_a_default_that_is_wrong(hazards):
-    x, out = torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: hazards.wrong_for_some[blocks(100)](x, out, 100), reference=plus_one)
-    outcomes = gated(kernel)
-    assert isinstance(outcomes[32], Failure)
-    assert not isinstance(outcomes[64], Failure)
-    (workload,) = kernel.workloads()
-    assert list(kernel.baselines(workload)) == ["eager"]
+def test_a_config_that_disagrees_with_the_librarys_own_or_the_users_reference_fails(hazards):
+    kernel = declared_over(hazards.wrong_for_some, *x_and_out())
+    assert passing(kernel) == {32: True, 64: False}
+    kernel = declared_over(hazards.wrong_for_some, *x_and_out(), reference=plus_one)
+    assert passing(kernel) == {32: False, 64: True}
+    assert list(kernel.baselines(only(kernel))) == ["eager"]
 
 
 @pytest.mark.parametrize(
@@ -305,15 +249,9 @@ def test_strides_and_alignment_are_those_of_the_call(hazards, x, out):
         hazards.strided[(4,)](x, out, 100, x.stride(0), out.stride(0), BLOCK=32)
 
     kernel = all_correct(declared(launch))
-    (workload,) = kernel.workloads()
-    tensors = dict(kernel.make_inputs(workload, 0, "cpu"))
-    for name, spec in kernel.outputs(workload).items():
-        tensors[name] = torch.zeros(spec.shape)
-    (made,) = [
-        each
-        for each in kernel.launches(workload, kernel.default_config(workload, H200), tensors)
-        if "stride_x" in each.fn.arg_names
-    ]
+    workload = only(kernel)
+    outputs = {name: torch.zeros(spec.shape) for name, spec in kernel.outputs(workload).items()}
+    made = kernel.launches(workload, default_of(kernel), {**inputs_of(kernel), **outputs})[-1]
     for again, original in zip(made.args[:2], (x, out), strict=True):
         assert again.stride() == original.stride()
         assert again.shape == original.shape
@@ -329,9 +267,8 @@ def test_arguments_that_share_memory_share_it_again(hazards):
         hazards.strided[(1,)](x, out, 100, 1, 1, BLOCK=128)
 
     kernel = all_correct(declared(launch))
-    (workload,) = kernel.workloads()
-    assert workload["out"] == "float32[100]=x-80"
-    assert list(kernel.outputs(workload)) == ["x"]
+    assert only(kernel)["out"] == "float32[100]=x-80"
+    assert list(kernel.outputs(only(kernel))) == ["x"]
 
 
 def test_tuples_dtypes_and_functions_are_passed_again(hazards):
@@ -343,47 +280,42 @@ def test_tuples_dtypes_and_functions_are_passed_again(hazards):
         hazards.applied[(1,)]((x, 3.0), out, 50, hazards.doubled, tl.float16, BLOCK=64)
 
     kernel = all_correct(declared(launch))
-    (workload,) = kernel.workloads()
-    assert workload["pair"] == "(float32[50],3.0)"
-    assert workload["F"] == "hazard_kernels:doubled"
-    inputs = kernel.make_inputs(workload, 0, "cpu")
-    expected = (inputs["pair_0"] * 6.0).half()
-    assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
+    assert only(kernel)["pair"] == "(float32[50],3.0)"
+    assert only(kernel)["F"] == "hazard_kernels:doubled"
+    inputs, results = results_of(kernel)
+    assert torch.equal(results["out"], (inputs["pair_0"] * 6.0).half())
+
+
+def by_descriptor(hazards, x, out):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    source, target = (TensorDescriptor(each, [128], [1], [16]) for each in (x, out))
+    hazards.by_descriptor[blocks(128)](source, target, 128)
 
 
 def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config(hazards):
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    x, out = torch.randn(128), torch.empty(128)
-
-    def launch():
-        source, target = (TensorDescriptor(each, [128], [1], [16]) for each in (x, out))
-        hazards.by_descriptor[blocks(128)](source, target, 128)
-
-    kernel = all_correct(declared(launch))
+    x, out = x_and_out(128)
+    kernel = all_correct(declared(by_descriptor, hazards, x, out))
     assert torch.equal(out, 2.0 * x)
-    (workload,) = kernel.workloads()
-    assert workload["source"] == "descriptor(float32[128],128/1)"
+    assert only(kernel)["source"] == "descriptor(float32[128],128/1)"
     assert written(kernel) == {"target": (False, False)}
-    inputs = kernel.make_inputs(workload, 0, "cpu")
-    assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
+    inputs, results = results_of(kernel)
+    assert torch.equal(results["target"], 2.0 * inputs["source"])
+    # Widening opens clusters for kernels with descriptors.
+    assert values_of(declared(by_descriptor, hazards, x, out, widen=True))["num_ctas"] == (1, 2)
 
 
 def test_an_identity_does_not_depend_on_what_else_the_process_has_imported(
     kernels, tmp_path, forgotten_modules
 ):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    def hashes():
+        return hashes_of(declared(lambda: add(kernels.plain, BLOCK=64)))
 
-    def launch():
-        kernels.plain[blocks(100)](*tensors, 100, 2.0, BLOCK=64)
-
-    first = declared(launch)
-    hashes = first.launch_hash(), first.check_hash()
+    first = hashes()
     other = Path(__file__).parents[1] / "spaces" / "identity_kernels"
     shutil.copytree(other, tmp_path, dirs_exist_ok=True)
     load(f"{tmp_path / 'on_cpu.py'}:Leaky", device=H200)
-    again = declared(launch)
-    assert (again.launch_hash(), again.check_hash()) == hashes
+    assert hashes() == first
 
 
 def test_a_widened_space_keeps_to_tiles_that_registers_can_hold(kernels):
@@ -395,51 +327,25 @@ def test_a_widened_space_keeps_to_tiles_that_registers_can_hold(kernels):
         )
 
     kernel = declared(launch, widen=True)
-    (workload,) = kernel.workloads()
-    bound = kernel.space(workload).bind(workload, H200)
-    default = {**kernel.default_config(workload, H200)}
-    assert bound.feasible(default)
-    assert bound.feasible({**default, "ROWS": 64, "COLS": 64, "num_warps": 1})
-    assert bound.feasible({**default, "ROWS": 128, "COLS": 128, "num_warps": 4})
-    refused = bound.why_not({**default, "ROWS": 128, "COLS": 128, "num_warps": 2})
+    space, default = bound(kernel), {**default_of(kernel)}
+    assert space.feasible(default)
+    assert space.feasible({**default, "ROWS": 64, "COLS": 64, "num_warps": 1})
+    assert space.feasible({**default, "ROWS": 128, "COLS": 128, "num_warps": 4})
+    refused = space.why_not({**default, "ROWS": 128, "COLS": 128, "num_warps": 2})
     assert "more than 128 elements of a tile" in refused
 
 
 def test_a_widened_grid_may_read_a_constexpr_that_the_caller_passes(kernels):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-
-    def launch():
-        kernels.warps_alone[blocks(100)](*tensors, 100, 2.0, BLOCK=32)
-
-    kernel = declared(launch, widen=True)
-    (workload,) = kernel.workloads()
-    assert kernel.call(workload).grid.reads == ("BLOCK",)
-    assert workload["BLOCK"] == 32
-    assert (
-        kernel.space(workload).bind(workload, H200).feasible(kernel.default_config(workload, H200))
-    )
-
-
-def test_widening_opens_clusters_for_kernels_with_descriptors(hazards):
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    def launch():
-        each = [TensorDescriptor(torch.randn(128), [128], [1], [16]) for _ in range(2)]
-        hazards.by_descriptor[blocks(128)](*each, 128)
-
-    kernel = declared(launch, widen=True)
-    (workload,) = kernel.workloads()
-    values = {each.name: each.choices for each in kernel.space(workload).parameters}
-    assert values["num_ctas"] == (1, 2)
+    kernel = declared(lambda: add(kernels.warps_alone, BLOCK=32), widen=True)
+    assert kernel.call(only(kernel)).grid.reads == ("BLOCK",)
+    assert only(kernel)["BLOCK"] == 32
+    assert bound(kernel).feasible(default_of(kernel))
 
 
 def test_values_are_drawn_like_those_of_the_call(hazards):
-    x, out = torch.rand(100) + 1.0, torch.empty(100)
-    with tuner.capture() as calls:
-        hazards.root[(4,)](x, out, 100, BLOCK=32)
-    kernel = all_correct(calls[0].declare())
-    (workload,) = kernel.workloads()
-    inputs = kernel.make_inputs(workload, 3, "cpu")["x"]
+    x = torch.rand(100) + 1.0
+    kernel = all_correct(declared(lambda: hazards.root[(4,)](x, x.clone(), 100, BLOCK=32)))
+    inputs = inputs_of(kernel, seed=3)["x"]
     assert float(x.min()) <= float(inputs.min()) <= float(inputs.max()) <= float(x.max())
 
 
@@ -454,6 +360,7 @@ def test_calls_that_cannot_be_tuned_say_why_in_one_line(hazards, kernels):
         "no tensor changes when it runs again",
         "made inside a function",
     ]
+    assert "cannot be tuned" in f"{calls}"
     for call, reason in zip(calls, reasons, strict=True):
         with pytest.raises(KernelError, match=reason) as refused:
             call.declare()
@@ -468,8 +375,7 @@ def test_calls_that_cannot_be_tuned_say_why_in_one_line(hazards, kernels):
 def test_all_calls_of_a_kernel_are_its_workloads(kernels):
     with tuner.capture() as calls:
         for n in (100, 200, 100):
-            tensors = torch.randn(n), torch.randn(n), torch.empty(n)
-            kernels.tuned[blocks(n)](*tensors, n, 2.0)
+            add(kernels.tuned, n)
     kernel = calls["tuned"].declare()
     assert [workload["n"] for workload in kernel.workloads()] == [100, 200]
     other = kernel.workloads()[0].with_dims(n=300)
@@ -478,44 +384,32 @@ def test_all_calls_of_a_kernel_are_its_workloads(kernels):
 
 
 def test_of_launches_that_differ_in_options_the_most_frequent_counts(kernels):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
     with tuner.capture() as calls:
         for warps in (4, 8, 8):
-            kernels.plain[(1,)](*tensors, 100, 2.0, BLOCK=128, num_warps=warps)
+            add(kernels.plain, grid=(1,), BLOCK=128, num_warps=warps)
     kernel = calls["plain"].declare()
-    (workload,) = kernel.workloads()
-    bound = kernel.space(workload).bind(workload, H200)
-    assert list(bound.enumerate()) == [{"num_warps": 8, "num_stages": 3}]
+    assert list(bound(kernel).enumerate()) == [{"num_warps": 8, "num_stages": 3}]
 
 
 def test_widening_opens_options_and_the_constexprs_of_the_configs(kernels):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-    kernel = declared(lambda: kernels.tuned[blocks(100)](*tensors, 100, 2.0), widen=True)
-    (workload,) = kernel.workloads()
-    space = kernel.space(workload)
-    values = {parameter.name: parameter.choices for parameter in space.parameters}
+    kernel = declared(add, kernels.tuned, widen=True)
+    values = values_of(kernel)
     assert values["BLOCK"] == (32, 64, 128, 256)
     assert values["num_warps"] == (1, 2, 4, 8, 16)
     assert {"num_stages", "maxnreg"} <= values.keys()
     assert "num_ctas" not in values  # nothing that several CTAs of a program could share
-    default = kernel.default_config(workload, H200)
+    default = default_of(kernel)
     assert (default["BLOCK"], default["num_warps"], default["maxnreg"]) == (64, 4, None)
-    assert space.bind(workload, H200).feasible(default)
+    assert bound(kernel).feasible(default)
 
 
 def test_space_names_parameters_with_their_values(kernels):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-
-    def launch():
-        kernels.plain[blocks(100)](*tensors, 100, 2.0, BLOCK=128)
-
-    kernel = declared(launch, space={"BLOCK": [16, 32], "num_warps": [2]})
-    (workload,) = kernel.workloads()
-    assert "BLOCK" not in workload
-    bound = kernel.space(workload).bind(workload, H200)
-    found = [(each["BLOCK"], each["num_warps"]) for each in bound.enumerate()]
+    space = {"BLOCK": [16, 32], "num_warps": [2]}
+    kernel = declared(lambda: add(kernels.plain, BLOCK=128), space=space)
+    assert "BLOCK" not in only(kernel)
+    found = [(each["BLOCK"], each["num_warps"]) for each in bound(kernel).enumerate()]
     assert sorted(found) == [(16, 2), (16, 4), (32, 2), (32, 4), (128, 2), (128, 4)]
-    assert kernel.default_config(workload, H200)["BLOCK"] == 128
+    assert default_of(kernel)["BLOCK"] == 128
     all_correct(kernel)
 
 
@@ -529,13 +423,8 @@ def test_space_names_parameters_with_their_values(kernels):
     ],
 )
 def test_a_space_that_the_call_cannot_have_is_refused_in_one_line(kernels, space, message):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-
-    def launch():
-        kernels.plain[(1,)](*tensors, 100, 2.0, BLOCK=128)
-
     with pytest.raises(KernelError, match=message):
-        declared(launch, space=space)
+        declared(lambda: add(kernels.plain, grid=(1,), BLOCK=128), space=space)
 
 
 def test_a_kernel_without_a_workload_is_refused():
@@ -546,28 +435,22 @@ def test_a_kernel_without_a_workload_is_refused():
 
 
 def test_captured_calls_take_no_workload(kernels):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-    with tuner.capture() as calls:
-        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
     with pytest.raises(TunerError, match="captured calls have their own workloads"):
-        tuner.tune(calls["tuned"], {"n": 100})
+        tuner.tune(captured(add, kernels.tuned)["tuned"], {"n": 100})
 
 
 # -- other processes ---------------------------------------------------------------------------
 def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-    with tuner.capture() as calls:
-        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
-    kernel = calls[0].declare(widen=True, tolerance=0.5, folder=tmp_path)
+    kernel = declared(add, kernels.tuned, widen=True, tolerance=0.5, folder=tmp_path)
     again = tuner.load_kernel(kernel.spec)
     assert again.workloads() == kernel.workloads()
-    assert (again.launch_hash(), again.check_hash()) == (kernel.launch_hash(), kernel.check_hash())
+    assert hashes_of(again) == hashes_of(kernel)
     assert again.space_hash(again.workloads()[0]) == kernel.space_hash(kernel.workloads()[0])
     assert again.tolerance(again.workloads()[0]).relative == 0.5
-    # Equal calls have one identity, whatever the tensors held and how often they were launched.
+    # Equal calls have one identity, however often they were launched.
     with tuner.capture() as later:
         for _ in range(2):
-            kernels.tuned[blocks(100)](*tensors, 100, 2.0)
+            add(kernels.tuned)
     assert later[0].declare(widen=True, tolerance=0.5, folder=tmp_path).spec == kernel.spec
 
 
@@ -595,20 +478,11 @@ if __name__ == "__main__":
 def test_a_declared_kernel_is_tuned_and_tuned_again(kernels, tmp_path, monkeypatch):
     with tuner.capture() as calls:
         for n in (100, 200):
-            tensors = torch.randn(n), torch.randn(n), torch.empty(n)
-            kernels.tuned[blocks(n)](*tensors, n, 2.0)
+            add(kernels.tuned, n)
     calls.save(tmp_path / "calls.json")
     (tmp_path / "tune.py").write_text(TUNE)
     monkeypatch.delenv("TRITON_INTERPRET")
-    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
-    done = subprocess.run(
-        [sys.executable, "tune.py", "calls.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": folders},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(tmp_path, "tune.py", "calls.json")
     assert done.stdout.splitlines() == [
         "list 100 built correct",
         "list 200 built correct",
@@ -619,9 +493,7 @@ def test_a_declared_kernel_is_tuned_and_tuned_again(kernels, tmp_path, monkeypat
 
 
 def test_a_file_of_calls_holds_what_they_write(hazards, tmp_path):
-    x, total = torch.randn(100), torch.zeros(4)
-    with tuner.capture() as calls:
-        hazards.add_hooked[blocks(100)](x, total, 100)
+    calls = captured(hazards.add_hooked[blocks(100)], torch.randn(100), torch.zeros(4), 100)
     calls.save(tmp_path / "calls.json")
     (call,) = tuner.load_calls(tmp_path / "calls.json").records
     assert call.zeroed == ("total",)
@@ -629,10 +501,7 @@ def test_a_file_of_calls_holds_what_they_write(hazards, tmp_path):
 
 
 def test_a_declaration_of_a_kernel_that_is_gone_is_refused_in_one_line(kernels, tmp_path):
-    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
-    with tuner.capture() as calls:
-        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
-    kernel = calls[0].declare(folder=tmp_path)
+    kernel = declared(add, kernels.tuned, folder=tmp_path)
     del kernels.tuned
     with pytest.raises(KernelError, match="has no tuned any more"):
         tuner.load_kernel(kernel.spec)

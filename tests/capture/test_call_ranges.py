@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import triton
+from capture_calls import H200, add, blocks, hashes_of, run_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,33 +22,20 @@ from tuner import runtime
 from tuner.tables.kernel_facts import kernel_facts
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import valid_sizes
-from workers.device import offline
 
-H200 = offline("cuda:90")
 PAGE = (Path(__file__).parents[2] / "docs" / "capture.md").read_text()
-
-
-@pytest.fixture
-def hazards(kernels):
-    sys.modules.pop("hazard_kernels", None)
-    yield importlib.import_module("hazard_kernels")
-    sys.modules.pop("hazard_kernels", None)
 
 
 def cdiv(one, other):
     return -(-one // other)
 
 
-def by_block(n):
-    return lambda meta: (cdiv(n, meta["BLOCK"]),)
-
-
 def vector(kernels, n):
-    kernels.tuned[by_block(n)](torch.randn(n), torch.randn(n), torch.empty(n), n, 2.0)
+    add(kernels.tuned, n)
 
 
 def computed(kernels, n):
-    kernels.heuristics_alone[by_block(n)](torch.randn(n), torch.randn(n), torch.empty(n), n, 2.0)
+    add(kernels.heuristics_alone, n)
 
 
 def rows(hazards, n, n_cols=40, padding=8):
@@ -67,7 +51,7 @@ def columns(hazards, n):
 
 def flat(hazards, n, n_cols=24):
     x = torch.randn(n * n_cols)
-    hazards.flat_rows[by_block(n * n_cols)](x, torch.empty_like(x), n * n_cols, n, n_cols, BLOCK=64)
+    hazards.flat_rows[blocks(n * n_cols)](x, torch.empty_like(x), n * n_cols, n, n_cols, BLOCK=64)
 
 
 def doubled(hazards, n, tuple_grid=True):
@@ -81,7 +65,7 @@ def persistent(hazards, n):
     hazards.persistent[grid](torch.randn(n), torch.empty(n), n, BLOCK=32)
 
 
-def blocks(hazards, n):
+def scaled_blocks(hazards, n):
     count = cdiv(n, 32)
     tensors = torch.randn(n), torch.randn(n + 1), torch.randn(count), torch.empty(n)
     hazards.scaled_blocks[(count,)](*tensors, n, BLOCK=32)
@@ -91,7 +75,7 @@ def looked_up(hazards, n):
     """Every element of a table has a row that uses it, from 50 rows on."""
     table, index = torch.randn(50), (torch.arange(n) * 7 % 50).int()
     index[-1] = 49
-    hazards.gathered_again[by_block(n)](table, index, torch.empty(n), n)
+    hazards.gathered_again[blocks(n)](table, index, torch.empty(n), n)
 
 
 def captured_calls(launch, *sizes):
@@ -118,7 +102,7 @@ CASES = {
     "doubled_rows over a dim": (doubled, "x[0]", [7], 48),
     "scaled_rows over a dim": (columns, "w[0]", [40, 71], 48),
     "persistent": (persistent, "n", [100, 47], 160),
-    "scaled_blocks": (blocks, "n", [64, 33, 150], 160),
+    "scaled_blocks": (scaled_blocks, "n", [64, 33, 150], 160),
 }
 
 
@@ -162,14 +146,27 @@ def tuner_outputs(kernel, workload):
     }
 
 
-def write_table(kernel, entries, path):
+def write_table(kernel, key, sizes, parts, folder):
+    """A file of a table. sizes: the only free dim; parts: configs by the ends of what they serve.
+
+    Every entry was tuned at the size above its low end.
+    """
+    ((dim, _),) = sizes.items()
+    entries = tuple(
+        runtime.Entry(
+            key.with_dims(**{dim: low + 1}).as_dict(), config, sizes=sizes,
+            serves={dim: runtime.Span(low, high)},
+        )
+        for (low, high), config in parts.items()
+    )  # fmt: skip
     table = runtime.Table(
-        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, tuple(entries),
+        kernel.name, "", runtime.current_device(), {"triton": triton.__version__}, entries,
         runtime.Rule("sizes"), provenance=kernel_facts(kernel), launch_hash="aa",
         kernel_hashes=kernel.kernel_hashes(),
     )  # fmt: skip
-    path.write_text(text_of(table))
-    return table
+    (folder / "table.json").write_text(text_of(table))
+    assert runtime.read(folder / "table.json").entries == entries
+    return folder / "table.json"
 
 
 @pytest.mark.parametrize("widen", [False, True])
@@ -185,17 +182,9 @@ def test_every_size_of_a_range_is_launched_from_its_table(hazards, tmp_path, wid
     sizes = valid_sizes(kernel, H200, key.as_dict(), config)
     assert sizes == {"n_cols": runtime.Span(3, 50)}
     parts = [(3, 30, 2), (31, 50, 4)]
-    entries = [
-        runtime.Entry(
-            key.with_dims(n_cols=low + 1).as_dict(),
-            {**config, "ROWS": block},
-            sizes=sizes,
-            serves={"n_cols": runtime.Span(low, high)},
-        )
-        for low, high, block in parts
-    ]
-    write_table(kernel, entries, tmp_path / "table.json")
-    with tuner.applied(tmp_path / "table.json") as application:
+    configs = {(low, high): {**config, "ROWS": block} for low, high, block in parts}
+    table = write_table(kernel, key, sizes, configs, tmp_path)
+    with tuner.applied(table) as application:
         for at in range(3, 51):
             columns(hazards, at)
             assert hazards.scaled_rows.best_config.kwargs["ROWS"] == (2 if at < 31 else 4)
@@ -217,20 +206,11 @@ def test_every_size_of_a_dim_is_launched_from_its_table(hazards, tmp_path):
     assert key.as_dict() == {
         "x[0]": 7, "x": "float32[x[0],40]", "out": "float32[x[0],40]", "n_cols": 40, "BLOCK": 64
     }  # fmt: skip
-    config = {**kernel.default_config(key, H200), "num_warps": 2}
+    config = kernel.default_config(key, H200)
     sizes = {"x[0]": runtime.Span(1, 50)}  # a widened config is right between the sizes run
-    entries = [
-        runtime.Entry(
-            key.with_dims(**{"x[0]": low}).as_dict(),
-            {**config, "num_warps": warps},
-            sizes=sizes,
-            serves={"x[0]": runtime.Span(low, high)},
-        )
-        for low, high, warps in [(1, 30, 2), (31, 50, 8)]
-    ]
-    table = write_table(kernel, entries, tmp_path / "table.json")
-    assert runtime.read(tmp_path / "table.json").entries == table.entries
-    with tuner.applied(tmp_path / "table.json") as application:
+    parts = {(low, high): {**config, "num_warps": warps}
+             for low, high, warps in [(1, 30, 2), (31, 50, 8)]}  # fmt: skip
+    with tuner.applied(write_table(kernel, key, sizes, parts, tmp_path)) as application:
         for at in range(1, 51):
             doubled(hazards, at)
             doubled(hazards, at, tuple_grid=False)
@@ -256,7 +236,7 @@ def test_other_processes_make_the_same_calls(hazards, tmp_path):
     workload = kernel.workloads()[0].with_dims(n_cols=33)
     again = tuner.load_kernel(kernel.spec)
     assert again.call(workload) == kernel.call(workload)
-    assert (again.launch_hash(), again.check_hash()) == (kernel.launch_hash(), kernel.check_hash())
+    assert hashes_of(again) == hashes_of(kernel)
     assert dict(again.ranges) == {"n_cols": Range(1, 90)}
     for wrong in (91, 0, True, "3"):
         with pytest.raises(WorkloadError, match=r"is outside of 1\.\.90"):
@@ -292,7 +272,7 @@ def square(hazards, n):
 
 def indexed(hazards, n):
     x, index, out = torch.randn(n), torch.randperm(n).int(), torch.empty(n)
-    hazards.scattered[by_block(n)](x, index, out, n)
+    hazards.scattered[blocks(n)](x, index, out, n)
 
 
 def power_of_two(hazards, n):
@@ -312,8 +292,8 @@ def one_program(hazards, n):
         (power_of_two, "n", [100], "BLOCK is 128 at n=100, and may follow n or not"),
         (one_program, "n", [100], "its grid (1,) may follow n or not"),
         (one_program, "n", [1], "what follows n is not seen in calls with n=1"),
-        (blocks, "n", [70], "dim 0 of scales is 3 at n=70, and may follow n or not"),
-        (blocks, "n", [70, 33], "dim 0 of ends is 71 at n=70 and 34 at n=33, which is no multiple"),
+        (scaled_blocks, "n", [70], "dim 0 of scales is 3 at n=70, and may follow n or not"),
+        (scaled_blocks, "n", [70, 33], "dim 0 of ends is 71 at n=70 and 34 at n=33, which is no m"),
         (indexed, "n", [100, 500], "index has integers that may be indices (it holds up to 499)"),
         (looked_up, "n", [100, 200], "index has integers that may be indices (it holds up to 49)"),
         (indexed, "n", [100], "index has integers that may be indices (it holds up to 99)"),
@@ -332,7 +312,7 @@ def test_an_error_names_what_a_range_may_name_and_what_is_missed(kernels, hazard
         captured(partial(vector, kernels), 100).declare(ranges={"m": (1, 9)})
     assert error.value.hint == "it may name n, x[0], y[0], out[0]"
     with pytest.raises(KernelError) as error:
-        captured(partial(blocks, hazards), 70, 33).declare(ranges={"n": (1, 9)})
+        captured(partial(scaled_blocks, hazards), 70, 33).declare(ranges={"n": (1, 9)})
     assert error.value.hint == "capture a third n: it shows whether this is n+1"
     with pytest.raises(KernelError) as error:
         captured(partial(indexed, hazards), 100, 500).declare(ranges={"n": (1, 9)})
@@ -354,7 +334,7 @@ def test_a_grid_that_is_too_small_elsewhere_is_found_by_running_there(hazards):
 def test_indices_below_the_least_size_are_drawn_again(hazards):
     def launch(n):
         x, index, out = torch.randn(n), torch.randint(0, 4, (n,)).int(), torch.empty(n)
-        hazards.gathered_again[by_block(n)](x, index, out, n)
+        hazards.gathered_again[blocks(n)](x, index, out, n)
 
     kernel = captured(launch, 100).declare(ranges={"n": (8, 300)})
     for size in (8, 300):
@@ -376,20 +356,12 @@ if __name__ == "__main__":
 """
 
 
-def test_a_campaign_builds_and_verifies_the_sizes_of_a_range(kernels, tmp_path, monkeypatch):
-    calls = captured_calls(partial(vector, kernels), 100)
-    calls.save(tmp_path / "calls.json")
+@pytest.mark.full  # builds of a range are those of config.yaml, below
+def test_tune_builds_and_verifies_the_sizes_of_a_range(kernels, tmp_path, monkeypatch):
+    captured_calls(partial(vector, kernels), 100).save(tmp_path / "calls.json")
     (tmp_path / "run.py").write_text(RUN)
     monkeypatch.delenv("TRITON_INTERPRET")
-    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
-    done = subprocess.run(
-        [sys.executable, "run.py", "calls.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": folders},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(tmp_path, "run.py", "calls.json")
     assert done.stdout.splitlines() == [
         "RangeResult x=float32[n] y=float32[n] out=float32[n] n=60", "correct"
     ], done.stderr  # fmt: skip
@@ -413,21 +385,11 @@ def campaign(kernels, tmp_path, monkeypatch):
     """Runs the program on captured calls of config.yaml; returns what it prints."""
     kernel = captured(partial(vector, kernels), 100).declare(folder=tmp_path / "kernels")
     monkeypatch.delenv("TRITON_INTERPRET")
-    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
 
-    def run(*arguments, **changes):
-        text = CONFIG.replace("SPEC", f"{Path(kernel.spec).relative_to(tmp_path)}")
-        for old, new in changes.values():
-            text = text.replace(old, new)
+    def run(*arguments, change=("", "")):
+        text = CONFIG.replace(*change).replace("SPEC", f"{Path(kernel.spec).relative_to(tmp_path)}")
         (tmp_path / "config.yaml").write_text(text)
-        return subprocess.run(
-            [sys.executable, "-m", "tuner", "run", "main", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": folders, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_python(tmp_path, "-m", "tuner", "run", "main", *arguments, COLUMNS="200")
 
     return run
 

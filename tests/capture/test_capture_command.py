@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from capture_calls import run_python
 
 import tuner
 from tuner.cli import invoke
@@ -59,6 +59,7 @@ def test_a_program_and_its_processes_are_recorded(script, capfd):
     assert (row["kernel"], row["launches"]) == ("doubled", "4")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
     assert invoke(["capture", "-o", "calls.json", "--", sys.executable, f"{script}"]) == 0
@@ -68,13 +69,8 @@ def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
     assert [each.buffer for each in call.written] == [1]
     monkeypatch.delenv("TRITON_INTERPRET")
     options = ["--target", "cuda:90", "--trials", "1", "--no-report"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", "run", "--calls", "calls.json", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": ""},
-    )
+    command = ("-m", "tuner", "run", "--calls", "calls.json", *options)
+    done = run_python(script.parent, *command, PYTHONPATH="")
     assert done.returncode == 0, done.stderr
     assert "1 trials (0 failed)" in done.stdout + done.stderr
 
@@ -93,7 +89,7 @@ def ending(args):
 ENDED = []
 
 @triton.jit
-def first(x, out, n, BLOCK: tl.constexpr):
+def doubled(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
 
@@ -103,14 +99,9 @@ def aborting(x, out, n, BLOCK: tl.constexpr, TWO: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, at < n) * TWO, at < n)
 
-@triton.jit
-def last(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
-
 if __name__ == "__main__":
-    for kernel in (first, aborting, last):
-        kernel[grid(100)](torch.randn(100), torch.empty(100), 100, BLOCK=32)
+    for kernel, n in ((doubled, 100), (aborting, 100), (doubled, 200)):
+        kernel[grid(n)](torch.randn(n), torch.empty(n), n, BLOCK=32)
 else:
     ENDED.append(1)
 import atexit
@@ -125,9 +116,10 @@ def test_a_call_that_aborts_when_it_runs_again_costs_itself_alone(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     # The exit code is that of the program, which its own trial ends here.
     assert invoke(["capture", "-o", "calls.json", "--", sys.executable, f"{file}"]) == 134
-    found = {call.kernel: call for call in tuner.load_calls("calls.json").records}
-    assert found["aborting"].problem == "its own config ends the process when it runs again"
-    assert [found[name].written[0].buffer for name in ("first", "last")] == [1, 1]
+    found = tuner.load_calls("calls.json").records
+    assert [call.kernel for call in found] == ["doubled", "aborting", "doubled"]
+    assert found[1].problem == "its own config ends the process when it runs again"
+    assert [found[at].written[0].buffer for at in (0, 2)] == [1, 1]
 
 
 def test_a_program_without_launches_is_a_finding(script, capfd):
@@ -192,17 +184,12 @@ def test_the_modules_of_the_working_folder_are_importable_for_a_run_of_calls(
     assert invoke(["capture", "-o", "calls.json", "--", sys.executable, "script.py"]) == 0
     (call,) = tuner.load_calls("calls.json").records
     assert call.place == "kernels_of_folder:doubled"
-    options = ["--target", "cuda:90", "--dry-run"]
     # The program `tuner`, in contrast to `python -m tuner`, starts without the working folder.
     start = "import sys; sys.path.remove(''); from tuner.cli import main; main()"
     paths = os.pathsep.join(path for path in sys.path if path and path != f"{tmp_path}")
-    done = subprocess.run(
-        [sys.executable, "-c", start, "run", "--calls", "calls.json", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"},
-    )
+    command = ("run", "--calls", "calls.json", "--target", "cuda:90", "--dry-run")
+    environment = {"PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
+    done = run_python(tmp_path, "-c", start, *command, **environment)
     assert done.returncode == 0, done.stderr
     (declared,) = (tmp_path / "calls_kernels").iterdir()
     assert "import kernels_of_folder" in declared.read_text()

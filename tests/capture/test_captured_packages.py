@@ -49,6 +49,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_kernels_of_packages_are_captured_and_made_again():
     for package in PACKAGES:

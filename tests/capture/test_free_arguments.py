@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 import pytest
 import torch
 import triton
+from capture_calls import captured
 
-import tuner
 from search_spaces.errors import KernelError
 
 
 @pytest.fixture
-def kernels(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
-    sys.modules.pop("free_kernels", None)
-    yield importlib.import_module("free_kernels")
-    sys.modules.pop("free_kernels", None)
+def kernels(interpreted):
+    return interpreted("free_kernels")
 
 
 def blocks(meta):
     return (triton.cdiv(100, meta["BLOCK"]),)
-
-
-def captured(launch):
-    with tuner.capture() as calls:
-        launch()
-    return calls
 
 
 def adam(kernels, step=10, lr=1e-3, grid=blocks):
@@ -43,7 +30,7 @@ def many(kernels, seed=7, scale=2.0, grid=blocks):
 
 
 def test_masks_strides_loops_and_branches_are_not_free(kernels):
-    kernel = captured(lambda: many(kernels))["many"].declare()
+    kernel = captured(many, kernels)["many"].declare()
     assert {*kernel.free} == {"seed", "scale", "shift"}
     (workload,) = kernel.workloads()
     assert workload.as_dict() == {
@@ -77,13 +64,12 @@ def test_a_grid_that_depends_on_a_scalar_keeps_it(kernels):
     def by_step(meta):
         return (triton.cdiv(100, meta["BLOCK"]) + meta["step"] - 10,)
 
-    assert captured(lambda: adam(kernels, grid=by_step))["adam"].declare().free == ("lr", "beta")
-    tuple_grid = captured(lambda: adam(kernels, grid=(2,)))["adam"]
-    assert tuple_grid.declare().free == ("lr", "beta", "step")
+    for grid, free in ((by_step, ("lr", "beta")), ((2,), ("lr", "beta", "step"))):
+        assert captured(adam, kernels, grid=grid)["adam"].declare().free == free
 
 
 def test_the_sorting_can_be_corrected(kernels):
-    calls = captured(lambda: many(kernels))["many"]
+    calls = captured(many, kernels)["many"]
     corrected = calls.declare(free=["lr"], sizes=["seed"])
     assert {*corrected.free} == {"lr", "scale", "shift"}
     for wrong in ({"free": ["lrr"]}, {"sizes": ["x"]}, {"free": ["n"], "sizes": ["n"]}):
@@ -93,14 +79,7 @@ def test_the_sorting_can_be_corrected(kernels):
         assert next(iter(wrong)) in error.value.message
 
 
-def test_a_file_of_calls_keeps_the_sorting(kernels, tmp_path):
-    calls = captured(lambda: adam(kernels))
-    calls.save(tmp_path / "calls.json")
-    (call,) = tuner.load_calls(tmp_path / "calls.json").records
-    assert call.free == ("lr", "beta", "step")
-
-
 def test_a_kernel_that_does_not_compile_has_no_free_arguments(kernels):
     x = torch.zeros(100)
-    call = captured(lambda: kernels.interpreted_alone[(1,)](x, 2.0, BLOCK=64))["interpreted_alone"]
+    call = captured(kernels.interpreted_alone[(1,)], x, 2.0, BLOCK=64)["interpreted_alone"]
     assert call.declare().free == ()

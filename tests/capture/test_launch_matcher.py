@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-import tuner
 from tuner.capturing import launch_matcher
 from tuner.capturing.arguments import encode
 from tuner.capturing.known_launches import KnownLaunches
@@ -214,20 +213,6 @@ def test_launches_of_many_threads_are_all_counted():
     counts = {call.problem: call.count for call in recorder.calls()}
     assert len(list(recorder.calls())) == 4
     assert sum(call.count for call in recorder.calls()) == 2000, counts
-
-
-def test_launches_of_a_kernel_that_is_full_need_no_key_to_be_dropped(kernels, monkeypatch):
-    """A scalar that counts steps makes every launch another kind."""
-    x = torch.zeros(64)
-    with tuner.capture() as calls:
-        for step in range(64):
-            kernels.plain[(1,)](x, x, x, 64, step + 2.5, BLOCK=64)
-        monkeypatch.setattr("tuner.capturing.recorder.key_of", None)
-        for step in range(64, 70):
-            kernels.plain[(1,)](x, x, x, 64, step + 2.5, BLOCK=64)
-        kernels.plain[(1,)](x, x, x, 64, 2.5, BLOCK=64)
-    assert calls.dropped == {"plain": 6}
-    assert [call.count for call in calls.records] == [2, *[1] * 63]
 
 
 def test_matchers_of_one_entry_are_bounded():

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from capture_calls import captured
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import tuner
@@ -39,18 +40,35 @@ def launch(kernel, x, y, out, scale=2.0, **more):
     kernel[lambda meta: (-(-n // meta["BLOCK"]),)](x, y, out, n, scale, **more)
 
 
-def options(name):
-    return {"BLOCK": 128} if name == "plain" else {}
+@pytest.fixture
+def plain_calls(kernels):
+    """One launch of a kernel."""
+    return captured(launch, kernels.plain, *tensors(), BLOCK=128)
+
+
+@pytest.fixture
+def edit(plain_calls, tmp_path):
+    """Changes the file of one call, of which it gets the whole document and the call."""
+    file = tmp_path / "calls.json"
+    plain_calls.save(file)
+    document = json.loads(file.read_text())
+
+    def edited(change):
+        change(document, document["calls"][0])
+        file.write_text(json.dumps(document))
+        return file
+
+    return edited
 
 
 @pytest.mark.filterwarnings("ignore:kernel from_table")
 @pytest.mark.parametrize("name", STACKINGS)
 def test_every_stacking_is_one_call_and_computes_what_it_did(kernels, name):
     x, y, out = tensors()
-    kernel = getattr(kernels, name)
+    kernel, options = getattr(kernels, name), {"BLOCK": 128} if name == "plain" else {}
     with tuner.capture() as calls:
         for _ in range(3):
-            launch(kernel, x, y, out, **options(name))
+            launch(kernel, x, y, out, **options)
     assert torch.equal(out, x + 2.0 * y)
     (call,) = calls.records
     assert (call.kernel, call.count, call.problem) == (name, 3, "")
@@ -177,30 +195,15 @@ def test_nested_blocks_each_see_their_launches(kernels):
     assert [call.count for call in inner.records] == [1]
 
 
-def test_launches_of_all_threads_are_counted(kernels):
-    def work():
-        for _ in range(5):
-            launch(kernels.plain, *tensors(64), BLOCK=64)
-
-    # The interpreter itself serves one launch at a time.
-    one = threading.Lock()
-    run = kernels.plain.__class__.run
-
-    def serial(self, *args, **kwargs):
-        with one:
-            return run(self, *args, **kwargs)
-
-    kernels.plain.__class__.run = serial
-    try:
-        with tuner.capture() as calls:
-            threads = [threading.Thread(target=work) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    finally:
-        kernels.plain.__class__.run = run
-    assert [call.count for call in calls.records] == [20]
+def test_launches_of_other_threads_are_recorded(kernels):
+    """One after the other, as the interpreter serves them; counts of many are the matcher's."""
+    given = (kernels.plain, *tensors(64))
+    with tuner.capture() as calls:
+        for _ in range(2):
+            thread = threading.Thread(target=launch, args=given, kwargs={"BLOCK": 64})
+            thread.start()
+            thread.join()
+    assert [call.count for call in calls.records] == [2]
 
 
 def test_a_launch_that_fails_is_recorded_with_its_reason_and_raises_as_before(kernels):
@@ -212,20 +215,16 @@ def test_a_launch_that_fails_is_recorded_with_its_reason_and_raises_as_before(ke
     assert "\n" not in call.problem
 
 
-def test_a_kernel_made_inside_a_function_says_why_it_cannot_be_tuned(kernels):
-    x, *_ = tensors()
+def test_further_kinds_of_launch_are_counted_without_a_key_and_not_recorded(kernels, monkeypatch):
+    """A scalar that counts steps makes every launch another kind."""
+    given = (kernels.plain, *tensors(64))
     with tuner.capture() as calls:
-        kernels.made_inside()[(1,)](x, 64)
-    assert "made inside a function" in calls.records[0].problem
-    assert "cannot be tuned" in f"{calls}"
-
-
-def test_further_kinds_of_launch_are_counted_and_not_recorded(kernels):
-    x, y, out = tensors(64)
-    with tuner.capture() as calls:
-        for step in range(70):
-            launch(kernels.plain, x, y, out, step + 2, BLOCK=64)
-    assert len(calls) == 64
+        for step in range(64):
+            launch(*given, step + 2, BLOCK=64)
+        monkeypatch.setattr("tuner.capturing.recorder.key_of", None)
+        for step in (*range(64, 70), 0):
+            launch(*given, step + 2, BLOCK=64)
+    assert [call.count for call in calls.records] == [2, *[1] * 63]
     assert dict(calls.dropped) == {"plain": 6}
     *rows, further = f"{calls}".splitlines()[1:]
     assert "plain: 6 launches" in further
@@ -284,13 +283,11 @@ def test_two_kernels_of_one_name_are_told_apart_by_their_places(kernels, tmp_pat
     assert len(calls["other_capture_kernels:plain"]) == 1
 
 
-def test_the_html_table_escapes_what_a_kernel_is_called(kernels):
-    with tuner.capture() as calls:
-        launch(kernels.plain, *tensors(), BLOCK=128)
-    renamed = tuner.CapturedKernel([replace(calls.records[0], kernel="<b>")], {})
+def test_the_html_table_escapes_what_a_kernel_is_called(plain_calls):
+    renamed = tuner.CapturedKernel([replace(plain_calls.records[0], kernel="<b>")], {})
     assert "&lt;b&gt;" in renamed._repr_html_()
     assert "<b>" not in renamed._repr_html_()
-    assert "<td>plain</td>" in calls._repr_html_()
+    assert "<td>plain</td>" in plain_calls._repr_html_()
 
 
 def test_calls_survive_a_file(kernels, tmp_path):
@@ -365,19 +362,14 @@ def packed(size):
         (["written"], [{"buffer": 9, "updated": 1, "partial": 1, "scale": 0, "noise": 0}]),
     ],
 )
-def test_a_file_of_calls_holds_names_and_numbers_only(kernels, tmp_path, path, value):
-    file = tmp_path / "calls.json"
-    with tuner.capture() as calls:
-        launch(kernels.plain, *tensors(), BLOCK=128)
-    calls.save(file)
-    document = json.loads(file.read_text())
-    at = document["calls"][0]
-    for name in path[:-1]:
-        at = at[name]
-    at[path[-1]] = value
-    file.write_text(json.dumps(document))
+def test_a_file_of_calls_holds_names_and_numbers_only(edit, path, value):
+    def change(document, at):
+        for name in path[:-1]:
+            at = at[name]
+        at[path[-1]] = value
+
     with pytest.raises(TunerError, match="it is damaged") as refused:
-        tuner.load_calls(file)
+        tuner.load_calls(edit(change))
     assert "\n" not in refused.value.message
 
 
@@ -385,31 +377,20 @@ def test_a_file_of_calls_holds_names_and_numbers_only(kernels, tmp_path, path, v
     ("claimed", "message"),
     [(4000, "size or checksum"), (1 << 31, "would unpack"), (1 << 45, "the size of")],
 )
-def test_contents_of_another_size_than_their_tensor_are_refused(
-    kernels, tmp_path, claimed, message
-):
-    file = tmp_path / "calls.json"
-    with tuner.capture() as calls:
-        launch(kernels.plain, *tensors(), BLOCK=128)
-    calls.save(file)
-    document = json.loads(file.read_text())
-    name, document["contents"] = packed(1 << 25)
-    document["calls"][0]["buffers"][0].update(contents=name, bytes=claimed)
-    file.write_text(json.dumps(document))
+def test_contents_of_another_size_than_their_tensor_are_refused(edit, claimed, message):
+    def change(document, call):
+        name, document["contents"] = packed(1 << 25)
+        call["buffers"][0].update(contents=name, bytes=claimed)
+
     with pytest.raises(TunerError, match=message):
-        tuner.load_calls(file)
+        tuner.load_calls(edit(change))
 
 
-def test_a_place_names_a_module_or_a_script_of_the_working_folder(kernels, tmp_path, monkeypatch):
-    file, script = tmp_path / "calls.json", tmp_path / "theirs" / "script.py"
+def test_a_place_names_a_module_or_a_script_of_the_working_folder(edit, tmp_path, monkeypatch):
+    script = tmp_path / "theirs" / "script.py"
     script.parent.mkdir()
     script.write_text("import triton\nraise SystemExit('it was imported')\n")
-    with tuner.capture() as calls:
-        launch(kernels.plain, *tensors(), BLOCK=128)
-    calls.save(file)
-    document = json.loads(file.read_text())
-    document["calls"][0]["place"] = f"{script}:plain"
-    file.write_text(json.dumps(document))
+    file = edit(lambda document, call: call.update(place=f"{script}:plain"))
     (call,) = tuner.load_calls(file).records
     assert "neither in the working folder nor on the import path" in call.problem
     with pytest.raises(TunerError, match="neither in the working folder"):
@@ -417,9 +398,8 @@ def test_a_place_names_a_module_or_a_script_of_the_working_folder(kernels, tmp_p
     monkeypatch.chdir(tmp_path)
     (call,) = tuner.load_calls(file).records
     assert not call.problem
-    document["calls"][0].update(place="capture_kernels:plain")
-    document["calls"][0]["arguments"]["n"] = {"function": "os:system"}
-    file.write_text(json.dumps(document))
+    edit(lambda document, call: call.update(place="capture_kernels:plain"))
+    edit(lambda document, call: call["arguments"].update(n={"function": "os:system"}))
     with pytest.raises(TunerError, match=r"os:system is no function under @triton.jit"):
         tuner.load_calls(file)["plain"].declare()
 
@@ -441,14 +421,12 @@ def test_large_tensors_of_indices_are_kept_and_others_stay_in_their_range(kernel
 
 
 def test_a_kernel_of_several_configs_says_that_it_needs_a_gpu(kernels):
-    import triton
+    from triton.runtime import Autotuner
 
-    bare = triton.runtime.Autotuner(
-        kernels.plain, kernels.plain.arg_names, kernels.CONFIGS, ["n"], None, None
-    )
-    kernels.bare = bare
+    plain = kernels.plain
+    kernels.bare = Autotuner(plain, plain.arg_names, kernels.CONFIGS, ["n"], None, None)
     with tuner.capture() as calls, pytest.raises(RuntimeError, match="driver"):
-        launch(bare, *tensors())
+        launch(kernels.bare, *tensors())
     assert "times its 4 configs on a GPU, and there is none here" in calls.records[0].problem
     assert "\n" not in calls.records[0].problem
 
