@@ -45,6 +45,8 @@ class AdapterContract:
     triton = ""
     #: Options of Triton that a default without them has.
     usual = {}
+    #: What is said of files that the library never reads, by parts of their keys; "" of others.
+    unread = ()
 
     @property
     def adapter(self):
@@ -81,6 +83,12 @@ class AdapterContract:
     )
     def test_other_names_are_not_taken_for_tables(self, name):
         assert self.adapter.parsed_name(name) is None
+
+    def test_files_that_the_library_never_reads_are_named(self):
+        for parts, said in self.unread:
+            found = self.adapter.explain_unread(key_of(self.letters, (128, 768), *parts))
+            assert said in found
+            assert bool(said) == bool(found)
 
     def test_real_files_are_read_and_written_with_all_rows(self):
         for path, _, _ in self.real_files():

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from hostile_json import hostile_texts
+
+from search_spaces.errors import TunerError
+from tuner.integrations import load_model
+
 QWEN3_30B = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "hidden_size": 2048,
@@ -45,3 +50,20 @@ LLAMA3_8B = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
 }
+
+
+def check_hostile(model, path, list_layers):
+    """With any value in any place, each library has layers, or refuses in one line.
+
+    list_layers: functions of a model.
+    """
+    found = 0
+    for text in hostile_texts(model):
+        path.write_text(text)
+        for layers in list_layers:
+            try:
+                found += len(layers(load_model(path)))
+            except TunerError as error:
+                if "\n" in error.message:
+                    raise
+    assert found

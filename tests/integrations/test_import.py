@@ -30,13 +30,8 @@ ROWS = {0: [{"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 512, "num_warps": 4}]}
 
 
 @pytest.fixture
-def shipped(data):
-    return data / "vllm" / MOE.folder / NAME
-
-
-@pytest.fixture
-def data():
-    return DATA
+def shipped():
+    return DATA / "vllm" / MOE.folder / NAME
 
 
 def bound(kernel, workload):
@@ -85,9 +80,9 @@ def test_a_table_of_the_second_product_goes_before_that_of_both(tmp_path):
         assert default == tile(16, width)
 
 
-def test_all_committed_tables_are_imported_or_refused_with_a_reason(data):
+def test_all_committed_tables_are_imported_or_refused_with_a_reason():
     kernels, refused = [], []
-    for path in sorted(data.rglob("*device_name=*.json")):
+    for path in sorted(DATA.rglob("*device_name=*.json")):
         try:
             kernels += [prior.kernel for prior in import_priors(path)]
         except TunerError as error:
@@ -134,23 +129,19 @@ def test_a_table_outside_its_library_is_of_the_one_that_reads_it(tmp_path, more,
     assert (prior.format, list(prior.rows)) == (library, [1])
 
 
-def test_results_of_tuner_as_t4_come_back_with_their_best_configs(tmp_path):
+def test_results_of_tuner_as_t4_come_back_with_their_best_configs(store, tmp_path):
     times = [
         (tile(16 << at, cols), 100.0 - at - cols / 64) for at in range(4) for cols in (64, 128)
     ]
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
-        store.begin_run("c", "ff", 0, {}, {})
-        add_result(store, 1, "moe_matmul", moe(256, "down"), times)
-        paths = tables.export(store, 1, tmp_path, "t4")
+    add_result(store, 1, "moe_matmul", moe(256, "down"), times)
+    paths = tables.export(store, 1, tmp_path, "t4")
     (prior,) = import_priors(next(path for path in paths if "metadata" not in path.name))
     assert (prior.kernel, prior.dims) == ("moe_matmul", moe(256, "down").as_dict())
     fastest = [config for config, _ in sorted(times, key=lambda pair: pair[1])]
     assert prior.rows[0] == fastest[:MOST]
     assert (prior.device, prior.shipped) == ("NVIDIA H200", False)
-    starts = Priors([prior]).starts(
-        "moe_matmul", moe(256, "down"), bound("moe_matmul", moe(256, "down"))
-    )
-    assert starts
+    workload = moe(256, "down")
+    assert Priors([prior]).starts("moe_matmul", workload, bound("moe_matmul", workload))
 
 
 CACHE = {
@@ -316,12 +307,11 @@ def test_foreign_parameters_and_workloads_are_refused(call, tmp_path):
     renamed = {**CACHE, "tune_params_keys": ["block_size_x"]}
     renamed["cache"] = {"512": {"block_size_x": 512, "time": 1.0}}
     path.write_text(json.dumps(renamed))
-    code, _, err = call(path, "--kernel", "softmax", "--workload", SOFTMAX)
-    assert code == 2
-    assert "kernel softmax has no parameter block_size_x" in err
-    code, _, err = call(path, "--kernel", "softmax", "--workload", "8 x 1024")
-    assert code == 2
-    assert "is not a list of dims" in err
-    code, _, err = call(path, "--kernel", "softmx", "--workload", SOFTMAX)
-    assert code == 2
-    assert "softmx" in err
+    for kernel, workload, message in (
+        ("softmax", SOFTMAX, "kernel softmax has no parameter block_size_x"),
+        ("softmax", "8 x 1024", "is not a list of dims"),
+        ("softmx", SOFTMAX, "softmx"),
+    ):
+        code, _, err = call(path, "--kernel", kernel, "--workload", workload)
+        assert code == 2
+        assert message in err

@@ -10,7 +10,6 @@ from torch._inductor.kernel.mm import aten_mm, mm_template
 from torch._inductor.lookup_table import LookupTableChoices
 from tuned_runs import H200, add_result
 
-from results_db import Store
 from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from tuner import tables
@@ -53,13 +52,6 @@ def looked_up(table, a, b, device="NVIDIA H200", template=mm_template):
     uid = template.uid
     hashes = {uid: getattr(template, "src_hash", None)}
     return Choices().lookup_template_configs(Inputs(a, b), "mm", [uid], hashes).get(uid)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        opened.begin_run("nightly", "ff", 0, {}, {})
-        yield opened
 
 
 def operands(m, n, k, dtype=torch.bfloat16):

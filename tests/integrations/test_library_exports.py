@@ -6,9 +6,8 @@ import json
 import logging
 
 import pytest
-from tuned_runs import H200, add_result, moe, tile
+from tuned_runs import H200, add_layer, add_result, moe, tile
 
-from results_db import Store
 from results_db.range_outcomes import group_ranges
 from search_spaces.errors import TunerError
 from search_spaces.records import Workload
@@ -20,71 +19,53 @@ NAME = "E=128,N=768,device_name=NVIDIA_H200.json"
 DEFAULT, WIDE, TALL = tile(16), tile(16, 128), tile(64)
 
 
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        opened.begin_run("nightly", "ff", 0, {}, {})
-        yield opened
-
-
 def exported(store, tmp_path, library="vllm"):
     out = tmp_path / "out"
     paths = tables.export(store, 1, out, library)
     return {f"{path.relative_to(out)}": json.loads(path.read_text()) for path in paths}
 
 
+def found_by(name, tmp_path, **marks):
+    """The file that a library finds in the exported folder, and its key."""
+    library, key = adapter(name), TableKey((("E", 128), ("N", 768)), **marks)
+    variables = {library.environment: str(tmp_path / "out")}
+    return library.find(tmp_path / "package", key, "NVIDIA H200", "3.6.0", variables), key
+
+
+def timed(winner, us=10.0):
+    """Times of the default and of a faster config."""
+    return [(DEFAULT, 20.0), (winner, us)]
+
+
 def test_all_sizes_of_a_problem_become_rows_of_one_file_that_the_library_finds(store, tmp_path):
     for tokens, winner in ((1, WIDE), (64, TALL), (4096, TALL)):
-        for gemm in ("gate_up", "down"):
-            add_result(store, 1, "moe_matmul", moe(tokens, gemm), [(DEFAULT, 20.0), (winner, 10.0)])
+        add_layer(store, tokens, timed(winner))
     assert exported(store, tmp_path) == {
         NAME: {"triton_version": "3.6.0", "1": WIDE, "64": TALL, "4096": TALL}
     }
-    found = adapter("vllm-moe")
-    key = TableKey((("E", 128), ("N", 768)))
-    variables = {found.environment: str(tmp_path / "out")}
-    path = found.find(tmp_path / "vllm", key, "NVIDIA H200", environment=variables)
-    table = found.read(path.read_text(), path.name)
-    assert found.choice(table, key, 30, H200) == {**WIDE, "SPLIT_K": 1}
-
-
-def test_sglang_gets_the_same_rows_in_the_folder_of_the_triton_version(store, tmp_path):
-    for gemm in ("gate_up", "down"):
-        add_result(store, 1, "moe_matmul", moe(8, gemm), [(DEFAULT, 20.0), (WIDE, 10.0)])
-    assert exported(store, tmp_path, "sglang") == {f"configs/triton_3_6_0/{NAME}": {"8": WIDE}}
-    found = adapter("sglang-moe")
-    key = TableKey((("E", 128), ("N", 768)))
-    variables = {found.environment: str(tmp_path / "out")}
-    assert found.find(tmp_path, key, "NVIDIA H200", "3.6.0", variables)
+    library, (path, key) = adapter("vllm-moe"), found_by("vllm-moe", tmp_path)
+    table = library.read(path.read_text(), path.name)
+    assert library.choice(table, key, 30, H200) == {**WIDE, "SPLIT_K": 1}
 
 
 def test_sglangs_second_product_gets_a_file_of_its_own_where_it_gains(store, tmp_path):
-    for tokens in (1, 64):
-        first = [(DEFAULT, 20.0), (WIDE, 10.0)]
-        second = [(DEFAULT, 20.0), (tile(16, 32), 9.0), (WIDE, 11.0)]
-        add_result(store, 1, "moe_matmul", moe(tokens, "gate_up"), first)
-        add_result(store, 1, "moe_matmul", moe(tokens, "down"), first if tokens == 1 else second)
-    folder = "configs/triton_3_6_0"
-    down = NAME.replace(".json", "_down.json")
+    folder, down = "configs/triton_3_6_0", NAME.replace(".json", "_down.json")
+    add_layer(store, 1, timed(WIDE))
+    assert exported(store, tmp_path, "sglang") == {f"{folder}/{NAME}": {"1": WIDE}}
+    assert found_by("sglang-moe", tmp_path)[0].name == NAME
+    add_layer(store, 64, timed(WIDE), [*timed(tile(16, 32), 9.0), (WIDE, 11.0)])
     assert exported(store, tmp_path, "sglang") == {
         f"{folder}/{NAME}": {"1": WIDE, "64": WIDE},
         f"{folder}/{down}": {"1": WIDE, "64": tile(16, 32)},
     }
-    found = adapter("sglang-moe")
-    key = TableKey((("E", 128), ("N", 768)), marks=("down",))
-    variables = {found.environment: str(tmp_path / "out")}
-    assert found.find(tmp_path, key, "NVIDIA H200", "3.6.0", variables).name == down
+    assert found_by("sglang-moe", tmp_path, marks=("down",))[0].name == down
     assert tables.check_export(store, 1, tmp_path / "out", "sglang") == []
     assert exported(store, tmp_path)[NAME]["64"] == WIDE
 
 
 def test_both_products_of_sglang_take_tokens_in_blocks_of_equal_rows(store, tmp_path):
     """The library launches the second product with the first one's rows per block."""
-    other = tile(64, 128)
-    first = [(DEFAULT, 20.0), (WIDE, 10.0), (TALL, 12.0)]
-    second = [(DEFAULT, 20.0), (TALL, 10.0), (other, 5.0)]
-    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), first)
-    add_result(store, 1, "moe_matmul", moe(8, "down"), second)
+    add_layer(store, 8, [*timed(WIDE), (TALL, 12.0)], [*timed(TALL), (tile(64, 128), 5.0)])
     rows = {path[-9:-5]: table["8"] for path, table in exported(store, tmp_path, "sglang").items()}
     # Separate winners would cost 15 us, but cannot be launched together.
     assert rows == {"H200": WIDE, "down": DEFAULT}
@@ -94,9 +75,7 @@ def test_what_is_adjusted_row_by_row_has_one_file_for_both_products(store, tmp_p
     from tuner.tables.library_tables import Sglang
     from tuner.tables.results import Results
 
-    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), [(DEFAULT, 20.0), (WIDE, 10.0)])
-    narrow = [(DEFAULT, 20.0), (tile(16, 32), 9.0)]
-    add_result(store, 1, "moe_matmul", moe(8, "down"), narrow)
+    add_layer(store, 8, timed(WIDE), timed(tile(16, 32), 9.0))
     found = Sglang()
     assert len(list(found.files(Results(store, 1)))) == 2
     found.adjust = lambda table: table
@@ -104,25 +83,20 @@ def test_what_is_adjusted_row_by_row_has_one_file_for_both_products(store, tmp_p
 
 
 def test_a_row_has_the_config_with_the_least_time_of_both_products(store, tmp_path):
-    first = [(DEFAULT, 20.0), (WIDE, 10.0), (TALL, 11.0)]
-    second = [(DEFAULT, 20.0), (WIDE, 14.0), (TALL, 12.0)]
-    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), first)
-    add_result(store, 1, "moe_matmul", moe(8, "down"), second)
+    add_layer(store, 8, [*timed(WIDE), (TALL, 11.0)], [*timed(WIDE, 14.0), (TALL, 12.0)])
     assert exported(store, tmp_path)[NAME]["8"] == TALL
 
 
 def test_problems_that_share_a_file_share_its_rows(store, tmp_path):
     for hidden, fast in ((2048, WIDE), (4096, TALL)):
         slow = [(config, 10.0 if config == fast else 30.0) for config in (WIDE, TALL)]
-        for gemm in ("gate_up", "down"):
-            both = [(DEFAULT, 12.0), *slow]
-            add_result(store, 1, "moe_matmul", moe(8, gemm, hidden=hidden), both)
+        add_layer(store, 8, [(DEFAULT, 12.0), *slow], hidden=hidden)
     # Each problem's winner is three times slower for the other one; the default is good for both.
     assert exported(store, tmp_path)[NAME]["8"] == DEFAULT
 
 
 def test_a_product_that_was_not_tuned_is_named(store, tmp_path, caplog):
-    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), [(DEFAULT, 20.0), (WIDE, 10.0)])
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), timed(WIDE))
     with caplog.at_level(logging.WARNING):
         assert exported(store, tmp_path)[NAME]["8"] == WIDE
     (line,) = [record.getMessage() for record in caplog.records]
@@ -145,12 +119,10 @@ def test_a_kernel_without_a_place_is_refused_in_one_line(store, tmp_path):
 
 
 def test_a_product_that_the_library_does_not_launch_is_left_out(store, tmp_path, caplog):
-    times = [(DEFAULT, 20.0), (WIDE, 10.0)]
-    add_result(store, 1, "moe_matmul", moe(8, "gate_up_silu"), times)
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up_silu"), timed(WIDE))
     with pytest.raises(TunerError, match=r"vllm-moe cannot express moe_matmul \[.*gate_up_silu"):
         exported(store, tmp_path)
-    for gemm in ("gate_up", "down"):
-        add_result(store, 1, "moe_matmul", moe(8, gemm), times)
+    add_layer(store, 8, timed(WIDE))
     assert list(exported(store, tmp_path)) == [NAME]
     assert "cannot express" in caplog.text
 
@@ -158,11 +130,8 @@ def test_a_product_that_the_library_does_not_launch_is_left_out(store, tmp_path,
 def test_float8_experts_with_scales_by_blocks_get_their_own_file(store, tmp_path):
     sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
     for tokens in (8, 512):
-        for gemm in ("gate_up", "down"):
-            some = moe(tokens, gemm, **sizes, quantized="fp8_block128")
-            add_result(store, 1, "moe_matmul", some, [(DEFAULT, 20.0), (TALL, 10.0)])
-            plain = moe(tokens, gemm, **sizes)
-            add_result(store, 1, "moe_matmul", plain, [(DEFAULT, 20.0), (WIDE, 10.0)])
+        add_layer(store, tokens, timed(TALL), **sizes, quantized="fp8_block128")
+        add_layer(store, tokens, timed(WIDE), **sizes)
     plain, scaled = "E=256,N=256,device_name=NVIDIA_H200", ",dtype=fp8_w8a8,block_shape="
     found = exported(store, tmp_path)
     assert found[f"{plain}{scaled}[128,128].json"]["8"] == TALL
@@ -173,11 +142,11 @@ def test_float8_experts_with_scales_by_blocks_get_their_own_file(store, tmp_path
 
 PRODUCT = Workload.of(M=16, N=4096, K=7168, scales="block128", dtype="float8_e4m3fn")
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+PLAIN = {**TILE, "loads": "pointer", "SPLIT_K": 1, "swap": False, "dot": "float8"}
 
 
 def test_a_block_scaled_product_has_the_fastest_config_that_the_library_can_launch(store, tmp_path):
-    plain = {**TILE, "loads": "pointer", "SPLIT_K": 1, "swap": False, "dot": "float8"}
-    times = [(plain, 20.0), ({**plain, "BLOCK_N": 128}, 15.0), ({**plain, "SPLIT_K": 4}, 10.0)]
+    times = [(PLAIN, 20.0), ({**PLAIN, "BLOCK_N": 128}, 15.0), ({**PLAIN, "SPLIT_K": 4}, 10.0)]
     add_result(store, 1, "fp8_matmul", PRODUCT, times)
     name = "N=4096,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     folder = "package/vllm/model_executor/layers/quantization/utils/configs"
@@ -195,31 +164,16 @@ def test_a_product_without_an_expressible_config_is_refused_with_the_parameter(s
     assert "fix that parameter" in caught.value.hint
 
 
-def test_an_export_is_checked_against_the_files(store, tmp_path):
-    for gemm in ("gate_up", "down"):
-        add_result(store, 1, "moe_matmul", moe(8, gemm), [(DEFAULT, 20.0), (WIDE, 10.0)])
-    exported(store, tmp_path)
-    assert tables.check_export(store, 1, tmp_path / "out", "vllm") == []
-    (tmp_path / "out" / NAME).write_text("{}")
-    assert "differs" in tables.check_export(store, 1, tmp_path / "out", "vllm")[0]
-
-
-def tokens_of(*sizes, held_out=()):
-    """Sizes of a range of tokens with their places."""
-    ranges = (("tokens", Range(1, 4096)),)
+def places_of(dim, *sizes, held_out=()):
+    """Sizes of a range of a dim with their places."""
+    ranges = ((dim, Range(1, 4096)),)
     return {size: RangePlace(ranges, 0.02, 8, None, size in held_out) for size in sizes}
 
 
 def test_the_lookup_gives_at_every_size_what_the_range_chose(store, tmp_path):
     """With as many rows as parts here: each switch lies midway between two keys."""
-    places = {
-        size: RangePlace((("M", Range(1, 4096)),), 0.02, 8) for size in (1, 24, 100, 700, 4096)
-    }
-    kinds = [
-        {**TILE, "BLOCK_N": 32 << at, "loads": "pointer", "SPLIT_K": 1, "swap": False}
-        for at in range(4)
-    ]
-    kinds = [{**each, "dot": "float8"} for each in kinds]
+    places = places_of("M", 1, 24, 100, 700, 4096)
+    kinds = [{**PLAIN, "BLOCK_N": 32 << at} for at in range(4)]
     for (size, place), fast in zip(places.items(), (1, 1, 2, 2, 3), strict=True):
         times = [(each, 10.0 + abs(at - fast)) for at, each in enumerate(kinds)]
         add_result(store, 1, "fp8_matmul", PRODUCT.with_dims(M=size), times, place=place)
@@ -236,7 +190,7 @@ def test_the_lookup_gives_at_every_size_what_the_range_chose(store, tmp_path):
 
 
 def test_both_products_of_a_range_share_rows_of_sizes_at_which_both_were_measured(store, tmp_path):
-    places = tokens_of(1, 64, 300, 1000, 4096, held_out=[1000])
+    places = places_of("tokens", 1, 64, 300, 1000, 4096, held_out=[1000])
     for size, place in places.items():
         fast = TALL if size == 1000 else WIDE if size < 100 else DEFAULT
         times = [(each, 10.0 if each == fast else 12.0) for each in (DEFAULT, WIDE, TALL)]
@@ -255,7 +209,7 @@ def test_both_products_of_a_range_share_rows_of_sizes_at_which_both_were_measure
 
 def test_sizes_of_a_range_without_a_config_for_both_products_are_left_out(store, tmp_path):
     def add(sizes, fast, configs):
-        for size, place in tokens_of(*sizes).items():
+        for size, place in places_of("tokens", *sizes).items():
             times = [(each, 10.0 if each == fast else 12.0) for each in configs]
             add_result(store, 1, "moe_matmul", moe(size, "gate_up"), times, place=place)
             down = [(TALL, 9.0)] if len(configs) == 1 else times

@@ -97,21 +97,16 @@ def test_no_size_is_slower_and_a_config_of_ours_is_faster_somewhere(situation):
         if math.isfinite(model.time(size, rows[NEAREST(sorted(rows), size)]))
     ]
     assert list(result.worse) == finite
-    for size in range(1, count + 1):
-        best = min(
-            model.time(size, today(size)), model.time(size, rows[NEAREST(sorted(rows), size)])
+    sizes = range(1, count + 1)
+    for size in sizes:
+        ours, picked = (
+            model.time(size, each[NEAREST(sorted(each), size)]) for each in (rows, result.rows)
         )
-        picked = model.time(size, result.rows[NEAREST(sorted(result.rows), size)])
-        assert picked <= best * (1 + GAIN) + 1e-12
+        assert picked <= min(ours, model.time(size, today(size))) * (1 + GAIN) + 1e-12
     for key, config in result.rows.items():
-        near = [one for one in range(1, count + 1) if NEAREST(sorted(result.rows), one) == key]
-        alike = [one for one in near if config == today(one)]
-        faster = [
-            one
-            for one in range(1, count + 1)
-            if model.time(one, config) < model.time(one, today(one))
-        ]
-        assert alike or faster
+        near = [one for one in sizes if NEAREST(sorted(result.rows), one) == key]
+        alike = any(config == today(one) for one in near)
+        assert alike or any(model.time(one, config) < model.time(one, today(one)) for one in sizes)
     # No pair is measured twice, and no launch is compared with itself.
     assert len(model.asked) == result.compared
     assert result.unknown == sum(map(math.isinf, (model.time(*pair[:2]) for pair in model.asked)))
@@ -141,18 +136,13 @@ def test_todays_config_takes_the_part_in_which_ours_loses():
     assert picked == [each == 1.0 for each in slow]
 
 
-def test_a_difference_within_the_interval_changes_nothing():
-    model = Model([[1.0] * 9, [1.0] * 8 + [0.8]], noise=0.05)
+@pytest.mark.parametrize(("last", "kept"), [(0.8, 1), (1.0, 0), (0.98, 0)])
+def test_a_config_stays_where_it_is_surely_faster_at_some_size_and_becomes_todays_else(last, kept):
+    """Of two configs that are within the interval of each other at all sizes but the last one."""
+    model = Model([[1.0] * 9, [0.98] * 8 + [last]], noise=0.05)
     result, _ = guarded(model, {1: CONFIGS[1], 9: CONFIGS[1]}, {1: CONFIGS[0]})
-    assert list(result.rows.values()) == [CONFIGS[1]]
+    assert list(result.rows.values()) == [CONFIGS[kept]]
     assert (result.worse, result.compared) == ((), 9)
-
-
-def test_a_config_that_is_nowhere_surely_faster_becomes_todays():
-    model = Model([[1.0] * 9, [0.98] * 9], noise=0.05)
-    result, _ = guarded(model, {1: CONFIGS[1], 9: CONFIGS[1]}, {1: CONFIGS[0]})
-    assert list(result.rows.values()) == [CONFIGS[0]]
-    assert result.worse == ()
 
 
 def test_launches_that_the_library_makes_equal_are_not_compared():
@@ -180,14 +170,17 @@ def test_the_usual_rows_get_sizes_where_the_row_changes(count):
     assert len(found) == max(count, 49)
 
 
+def parts_of(cuts, last):
+    """Parts of 1 to `last` that end at the cuts, each with a config of its own."""
+    ends = itertools.pairwise([0, *sorted(cuts), last])
+    return [SizePart(low + 1, high, {"at": at}) for at, (low, high) in enumerate(ends)]
+
+
 @st.composite
 def divided_ranges(draw):
     last = draw(st.integers(1, 12))
-    cuts = sorted(draw(st.sets(st.integers(1, max(1, last - 1)), max_size=4)) - {last})
-    return [
-        SizePart(low + 1, high, {"at": at})
-        for at, (low, high) in enumerate(itertools.pairwise([0, *cuts, last]))
-    ]
+    cuts = draw(st.sets(st.integers(1, max(1, last - 1)), max_size=4)) - {last}
+    return parts_of(cuts, last)
 
 
 def gives(keys_to_configs, parts):
@@ -212,11 +205,7 @@ def test_no_fewer_rows_give_a_function_of_the_size(parts):
 
 @given(st.sets(st.integers(1, 16383), max_size=40))
 def test_rows_of_a_long_range_give_every_switch(cuts):
-    ends = [0, *sorted(cuts), 16384]
-    parts = [
-        SizePart(low + 1, high, {"at": at})
-        for at, (low, high) in enumerate(itertools.pairwise(ends))
-    ]
+    parts = parts_of(cuts, 16384)
     rows = list_rows(parts)
     keys = sorted(rows)
     assert len(parts) <= len(rows) <= 2 * len(parts) - 1

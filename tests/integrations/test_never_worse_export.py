@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tuned_runs import H200, add_result, moe, tile
+from tuned_runs import add_layer, add_result, tile
 from ways_library import install
 
-from results_db import Store
 from search_spaces.records import Device, Workload
 from tuner.cli import invoke
 
@@ -26,13 +25,6 @@ def call(tmp_path, monkeypatch, capsys):
         return code, capsys.readouterr().err
 
     return run
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}", create=True) as opened:
-        opened.begin_run("c", "ff", 0, {}, {})
-        yield opened
 
 
 def test_a_row_is_added_where_the_nearest_one_is_measured_to_be_slower(call, store, tmp_path):
@@ -61,18 +53,14 @@ def test_a_row_is_added_where_the_nearest_one_is_measured_to_be_slower(call, sto
 
 
 def test_formats_without_a_lookup_and_missing_packages_are_refused(call, store):
-    for gemm in ("gate_up", "down"):
-        times = [(tile(16), 20.0), (tile(32), 10.0)]
-        add_result(store, 1, "moe_matmul", moe(8, gemm), times, device=H200)
+    add_layer(store, 8, [(tile(16), 20.0), (tile(32), 10.0)])
     store.finish_run(1, "finished", {})
-    code, err = call("--format", "csv", "--never-worse")
-    assert code == 2
-    assert "--never-worse: the format csv has no lookup by size" in err
-    code, err = call("--format", "vllm", "--never-worse", "--check")
-    assert (code, "leave --never-worse out" in err) == (2, True)
-    code, err = call("--format", "vllm", "--never-worse", "--package", "absent")
-    assert code == 2
-    assert "--package absent: no such folder" in err
-    code, err = call("--format", "vllm", "--never-worse", "--package", ".")
-    assert code == 2
-    assert "there is no cuda device here to time it on" in err
+    for given, message in (
+        (["csv"], "--never-worse: the format csv has no lookup by size"),
+        (["vllm", "--check"], "leave --never-worse out"),
+        (["vllm", "--package", "absent"], "--package absent: no such folder"),
+        (["vllm", "--package", "."], "there is no cuda device here to time it on"),
+    ):
+        code, err = call("--never-worse", "--format", *given)
+        assert code == 2
+        assert message in err

@@ -17,12 +17,14 @@ class TestMoe(AdapterContract):
     model = QWEN3_30B
     triton = "3.5.1"
     usual = {"num_warps": 4, "num_stages": 3}
+    unread = ((("float8", None), "float8"),)
 
 
 class TestBlockFp8(AdapterContract):
     name = "sglang-block-fp8"
     letters = ("N", "K")
     model = DEEPSEEK_V3
+    unread = (("int8_w8a8", (128, 128)), ""), (("fp8_w8a8", None), "fp8_w8a8")
 
 
 def folders(tmp_path, *versions):
@@ -89,11 +91,3 @@ def test_a_step_that_does_not_divide_a_block_of_scales_becomes_one():
 def test_tables_of_scales_by_channel_are_of_another_kind():
     name = "N=512,K=2048,device_name=NVIDIA_H200,dtype=fp8_w8a8_channelwise.json"
     assert adapter("sglang-block-fp8").parsed_name(name) is None
-
-
-def test_files_that_the_library_never_reads_are_named():
-    sizes = (("N", 4096), ("K", 7168))
-    product = adapter("sglang-block-fp8")
-    assert product.explain_unread(TableKey(sizes, "int8_w8a8", (128, 128))) == ""
-    assert "fp8_w8a8" in product.explain_unread(TableKey(sizes, "fp8_w8a8"))
-    assert "float8" in MOE.explain_unread(TableKey(SIZES, "float8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from adapter_contract import DATA, H200, AdapterContract
+from adapter_contract import DATA, H200, AdapterContract, named
 from model_configs import DEEPSEEK_V3, FP8_BLOCKS, LLAMA3_8B, MIXTRAL, QWEN3_30B
 
 from search_spaces.errors import TunerError
@@ -19,6 +19,7 @@ PRODUCT = adapter("vllm-block-fp8")
 class TestMoe(AdapterContract):
     name = "vllm-moe"
     model = QWEN3_30B
+    unread = (("", None), ""), (("int8_w8a8", None), "int8_w8a8"), (("", None, ("down",)), "down")
 
 
 class TestBlockFp8(AdapterContract):
@@ -48,9 +49,13 @@ def test_slashes_and_spaces_of_a_device_name_become_underscores():
     assert name == "E=128,N=768,device_name=AMD_Instinct_MI300X_OAM.json"
 
 
+def quantized(model=QWEN3_30B, **quantization):
+    return {**model, "quantization_config": quantization}
+
+
 def test_quantizations_have_the_librarys_words():
     def name(**quantization):
-        return names({**QWEN3_30B, "quantization_config": quantization})
+        return names(quantized(**quantization))
 
     int8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
     group = {"weights": int8, "input_activations": {"num_bits": 8, "type": "int"}}
@@ -60,13 +65,6 @@ def test_quantizations_have_the_librarys_words():
         "E=128,N=768,device_name=NVIDIA_H200.json"
     ]
     assert name(quant_method="awq", bits=4) == []
-
-
-def test_files_that_the_library_never_reads_are_named():
-    sizes = (("E", 128), ("N", 768))
-    assert MOE.explain_unread(TableKey(sizes)) == ""
-    assert "int8_w8a8" in MOE.explain_unread(TableKey(sizes, "int8_w8a8"))
-    assert "down" in MOE.explain_unread(TableKey(sizes, "", None, ("down",)))
 
 
 def test_a_users_folder_comes_first_and_replaces_the_whole_file(tmp_path):
@@ -96,7 +94,7 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
 
 
 @pytest.mark.parametrize(
-    ("library", "quantization", "quantized"),
+    ("library", "quantization", "codes"),
     [
         ("vllm-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
         ("sglang-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
@@ -104,14 +102,11 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
         ("vllm-moe", {"quant_method": "experts_int8"}, "int8_channel"),
     ],
 )
-def test_quantized_experts_have_workloads_that_lead_back_to_their_row(
-    library, quantization, quantized
-):
+def test_quantized_experts_have_workloads_that_lead_back_to_their_row(library, quantization, codes):
     kernel, own = load_kernel("moe_matmul"), adapter(library)
-    model = {**DEEPSEEK_V3, "quantization_config": quantization}
-    for shape in own.shapes(model, tensor_parallel=8):
+    for shape in own.shapes(quantized(DEEPSEEK_V3, **quantization), tensor_parallel=8):
         pairs = own.workloads(shape, 64)
-        assert [workload["quantized"] for _, workload in pairs] == [quantized, quantized]
+        assert [workload["quantized"] for _, workload in pairs] == [codes, codes]
         default = own.translate_back("moe_matmul", own.default(shape.key, 64, H200))
         for name, workload in pairs:
             kernel.check_workload(workload)
@@ -122,11 +117,8 @@ def test_quantized_experts_have_workloads_that_lead_back_to_their_row(
 
 
 def test_experts_that_our_kernel_does_not_take_have_no_workloads():
-    for quantization in (
-        {"quant_method": "fp8", "weight_block_size": [64, 64]},
-        {"quant_method": "fp8", "weight_block_size": [128, 64]},
-    ):
-        model = {**DEEPSEEK_V3, "quantization_config": quantization}
+    for sides in ([64, 64], [128, 64]):
+        model = quantized(DEEPSEEK_V3, quant_method="fp8", weight_block_size=sides)
         assert MOE.workloads(MOE.shapes(model)[0], 64) == []
 
 
@@ -143,13 +135,7 @@ def test_a_row_is_launched_with_the_librarys_changes():
         ({**QWEN3_30B, "num_experts_per_tok": None}, "no num_experts_per_tok"),
         ({**QWEN3_30B, "moe_intermediate_size": 769}, "769 cannot be divided by 2"),
         ({**QWEN3_30B, "quantization_config": "fp8"}, "no object"),
-        (
-            {
-                **QWEN3_30B,
-                "quantization_config": {"quant_method": "fp8", "weight_block_size": 128},
-            },
-            "block shape 128",
-        ),
+        (quantized(quant_method="fp8", weight_block_size=128), "block shape 128"),
     ],
 )
 def test_a_model_that_cannot_be_read_is_refused(model, message):
@@ -196,14 +182,7 @@ def test_products_of_a_model_are_those_of_the_shipped_tables():
 def test_configs_of_our_product_are_expressed_or_refused():
     ours = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
     row = PRODUCT.translate("fp8_matmul", {**ours, "loads": "pointer", "SPLIT_K": 1})
-    assert row == {
-        "BLOCK_SIZE_M": 64,
-        "BLOCK_SIZE_N": 128,
-        "BLOCK_SIZE_K": 128,
-        "GROUP_SIZE_M": 1,
-        "num_warps": 4,
-        "num_stages": 3,
-    }
+    assert row == named((64, 128, 128, 1, 4, 3))
     for name, value in {"loads": "descriptor", "SPLIT_K": 4, "swap": True}.items():
         with pytest.raises(TunerError, match=f"vllm-block-fp8 cannot express {name}={value}"):
             PRODUCT.translate("fp8_matmul", {**ours, name: value})

@@ -25,6 +25,12 @@ def tile(rows, cols=64, **others):
     return {**sides, "num_warps": 4, "num_stages": 3, **others}
 
 
+def add_layer(store, size, times, down=None, **dims):
+    """Both products of a layer of experts. down: times of the second where they are others."""
+    add_result(store, 1, "moe_matmul", moe(size, "gate_up", **dims), times)
+    add_result(store, 1, "moe_matmul", moe(size, "down", **dims), down or times)
+
+
 def add_result(
     store, run_id, kernel, workload, times, *, verdict="faster", device=H200, ties=(), place=None
 ):
@@ -34,29 +40,18 @@ def add_result(
     code = ("0123456789abcdef", "89abcdef01234567", "abcd")
     key = TaskKey(kernel, *code, workload, device, TOOLCHAIN, "aa", ())
     task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3, place=place)
-    for number, (config, median_us) in enumerate(times):
-        trial = TrialRecord(
-            f"{task.task_id}-{number}",
-            number,
-            config,
-            Status.CORRECT,
-            median_us=median_us,
-            samples_us=(median_us,),
-            finished_at=MOMENT,
+    for number, (config, us) in enumerate(times):
+        facts = {"median_us": us, "samples_us": (us,), "finished_at": MOMENT}
+        attempt = f"{task.task_id}-{number}"
+        store.record_trial(
+            task.task_id, TrialRecord(attempt, number, config, Status.CORRECT, **facts)
         )
-        store.record_trial(task.task_id, trial)
     winner, median_us = min(times, key=lambda pair: pair[1])
     default, default_us = times[0]
     selection = SelectionRecord(
-        winner,
-        (winner, *ties),
-        verdict,
-        default=default,
-        median_us=median_us,
-        default_us=default_us,
-        log_ratio=LogRatio(0.1, 0.05, 0.15),
-        confirmed_at=MOMENT,
-    )
+        winner, (winner, *ties), verdict, default=default, median_us=median_us,
+        default_us=default_us, log_ratio=LogRatio(0.1, 0.05, 0.15), confirmed_at=MOMENT,
+    )  # fmt: skip
     ratios = [(config, math.log(time_us / median_us)) for config, time_us in times]
     finals = [
         FinalRecord("race", config, log_ratio=LogRatio(ratio, ratio, ratio))
