@@ -9,28 +9,34 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from acceptance.evaluation import (
+    compare,
+    evaluate_coverage,
+    evaluate_identical,
+    evaluate_planted,
+    log_ratios,
+    quantile,
+)
+from acceptance.harness import Harness
+from acceptance.isolation import Lost, isolated
+from acceptance.ncu import by_ncu, durations
+from acceptance.result import Result, Row, table
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers.measure.timers.timer import Candidate
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks():
-    sys.path.insert(0, f"{BENCHMARKS}")
-    yield
-    sys.path.remove(f"{BENCHMARKS}")
+#: For what ends by itself; that of pytest is 300 s.
+LIMIT_S = 280.0
 
 
 def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
     """Pairs of 64 samples with given true log-ratios; `scale` widens or narrows the intervals."""
-    from dataclasses import replace
-
-    from acceptance.evaluation import compare
-
     draw, pairs = random.Random(seed), []
     for at, ratio in enumerate(ratios):
         base = [time_us * math.exp(draw.gauss(0, sigma)) for _ in range(64)]
@@ -43,8 +49,6 @@ def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
 
 
 def _verdicts(evaluate, pairs):
-    from acceptance.result import Result
-
     result = Result()
     evaluate(result, pairs)
     json.dumps(result.data)
@@ -57,15 +61,11 @@ def _of(verdicts, start):
 
 
 def test_identical_pairs_of_a_good_clock_meet_every_bound():
-    from acceptance.evaluation import evaluate_identical
-
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.002))
     assert all(verdicts.values()), verdicts
 
 
 def test_a_clock_that_favours_one_side_fails_the_bounds():
-    from acceptance.evaluation import evaluate_identical
-
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
     assert _of(verdicts, "A/A: identical pairs called different") is False
     # Within the threshold no pair is called different, but the raw test detects the bias.
@@ -75,15 +75,11 @@ def test_a_clock_that_favours_one_side_fails_the_bounds():
 
 
 def test_a_clock_with_wide_intervals_fails_the_bounds():
-    from acceptance.evaluation import evaluate_identical
-
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.05))
     assert _of(verdicts, "A/A: 95th percentile of the ratio's error, T >= 50") is False
 
 
 def test_planted_work_is_detected_with_its_size_and_sign():
-    from acceptance.evaluation import evaluate_planted
-
     pairs = [
         pair
         for share in (0.005, 0.01, 0.02, 0.05)
@@ -104,10 +100,6 @@ def test_planted_work_is_detected_with_its_size_and_sign():
     ],
 )
 def test_a_clock_that_misses_or_misjudges_planted_work_fails_the_bounds(true, truth, caught):
-    from dataclasses import replace
-
-    from acceptance.evaluation import evaluate_planted
-
     pairs = [replace(p, truth=truth) for p in _pairs([true] * 50, 0.003, planted=0.02)]
     verdicts = _verdicts(evaluate_planted, pairs)
     failed = {what for what, ok in verdicts.items() if ok is False}
@@ -116,8 +108,6 @@ def test_a_clock_that_misses_or_misjudges_planted_work_fails_the_bounds(true, tr
 
 @pytest.mark.parametrize(("scale", "fine"), [(1.0, True), (0.4, False), (3.0, False)])
 def test_intervals_that_are_too_narrow_or_too_wide_fail_the_bound(scale, fine):
-    from acceptance.evaluation import evaluate_coverage
-
     verdicts = _verdicts(evaluate_coverage, _pairs([0.01] * 400, 0.004, scale=scale, seed=3))
     assert _of(verdicts, "coverage") is fine
 
@@ -145,11 +135,6 @@ class _Drifting:
 
 
 def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
-    from acceptance.evaluation import log_ratios
-    from acceptance.harness import Harness
-
-    from workers.measure.timers.timer import Candidate
-
     us = {"first": 50.0, "known": 50.5, "doubtful": 51.0}
     field = [Candidate(name, lambda: None) for name in us]
     timer = _Drifting(us, ("doubtful",))
@@ -163,8 +148,6 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_is_not_exceeded_by_its_share(values, share):
-    from acceptance.evaluation import quantile
-
     at = quantile(values, share)
     assert at in values
     assert sum(value <= at for value in values) >= share * len(values) - 1e-9
@@ -172,8 +155,6 @@ def test_a_quantile_is_not_exceeded_by_its_share(values, share):
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=200))
 def test_the_table_truncates_no_cell(text):
-    from acceptance.result import Row, table
-
     shown = table([("G1", Row("what", "bound", "measured", False, text))])
     assert all(part in "".join(shown.split()) for part in ("FAIL", "measured"))
     note = shown.splitlines()[2:]
@@ -182,33 +163,28 @@ def test_the_table_truncates_no_cell(text):
 
 
 def test_an_isolated_call_returns_its_result():
-    from acceptance.isolation import isolated
-
-    assert isolated(lambda a, b: {"sum": a + b}, 1, 2, limit_s=60.0) == {"sum": 3}
+    assert isolated(lambda a, b: {"sum": a + b}, 1, 2, limit_s=LIMIT_S) == {"sum": 3}
 
 
 @pytest.mark.parametrize(
     ("break_it", "limit_s", "expected"),
     [
-        (lambda: os._exit(7), 60.0, "exit code 7"),
+        (lambda: os._exit(7), LIMIT_S, "exit code 7"),
         (lambda: time.sleep(600), 0.5, "no result within"),
-        (lambda: {}["no such thing"], 60.0, "KeyError"),
+        (lambda: {}["no such thing"], LIMIT_S, "KeyError"),
     ],
 )
 def test_a_broken_test_reports_its_reason_and_affects_no_other(break_it, limit_s, expected):
-    from acceptance.isolation import Lost, isolated
-
     with pytest.raises(Lost, match=expected):
         isolated(break_it, limit_s=limit_s)
-    assert isolated(os.getpid, limit_s=60.0) != os.getpid()
+    assert isolated(os.getpid, limit_s=LIMIT_S) != os.getpid()
 
 
 def test_the_cpu_run_writes_a_complete_document(tmp_path):
     out = tmp_path / "found.json"
     command = [f"{BENCHMARKS / 'acceptance/gpu.py'}", "--device", "cpu", "--scale", "0.02"]
-    done = subprocess.run(
-        [sys.executable, *command, "--out", f"{out}"], capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, *command, "--out", f"{out}"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
     document = json.loads(out.read_text())
     assert {"G2", "G3"} <= set(document["tests"])
@@ -222,14 +198,12 @@ def test_the_cpu_run_writes_a_complete_document(tmp_path):
 
 def test_an_unknown_test_is_refused_by_name():
     command = [sys.executable, f"{BENCHMARKS / 'acceptance/gpu.py'}", "--only", "G99"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "no test G99" in done.stderr
 
 
 def test_durations_are_parsed_from_mixed_ncu_output():
-    from acceptance.ncu import durations
-
     text = (
         "==PROF== Connected to process 7\nhello\n"
         '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
@@ -258,8 +232,6 @@ def test_durations_are_parsed_from_mixed_ncu_output():
 def test_ncu_durations_or_the_reason_for_none_are_returned(
     tmp_path, monkeypatch, body, count, expected
 ):
-    from acceptance.ncu import by_ncu
-
     program = tmp_path / "ncu"
     program.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
     program.chmod(0o755)

@@ -9,32 +9,30 @@ import sys
 import time
 from pathlib import Path
 
+import keypress_process
+import keypress_table
+import keypress_to_answer as keypress
 import pytest
+from matmul_tasks import TASKS, configs_of
 
+from search_spaces import registry
 from search_spaces.recorded.recorded_kernel import synthesize
+from search_spaces.records import config_key
+from workers import device
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
+#: For what ends by itself; that of pytest is 300 s.
+LIMIT_S = 280.0
 
 
-@pytest.fixture(scope="module")
-def keypress():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import keypress_to_answer
-
-        yield keypress_to_answer
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(keypress, tmp_path):
+def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(tmp_path):
     synthesize(24, seed=1).save(tmp_path / "space.json.gz", columns=True)
     options = {"budget": 12, "database": "sqlite:///{folder}/tuner.db"}
     workload = {"N": 4096, "dtype": "bfloat16"}
     call = json.dumps([f"recorded:{tmp_path / 'space.json.gz'}", workload, options])
     found = keypress.timed(
-        ("-c", keypress._TUNE, call, "{folder}/answer.json"), ROOT, limit_s=120, database=True
+        ("-c", keypress._TUNE, call, "{folder}/answer.json"), ROOT, limit_s=LIMIT_S, database=True
     )
     assert "problem" not in found, found
     assert found["trials"] == 12
@@ -45,7 +43,7 @@ def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(keypress
     assert found["confirmed_s"] < found["whole_s"] <= found["gone_s"]
 
 
-def test_the_calls_of_a_session_are_counted_one_by_one(keypress, tmp_path):
+def test_the_calls_of_a_session_are_counted_one_by_one(tmp_path):
     calls = []
     for seed in (1, 2):
         path = tmp_path / f"space{seed}.json.gz"
@@ -53,7 +51,7 @@ def test_the_calls_of_a_session_are_counted_one_by_one(keypress, tmp_path):
         calls.append((f"recorded:{path}", {"N": 4096, "dtype": "bfloat16"}))
     arguments = json.dumps([*calls, {"budget": 8, "seed": 1}])
     found = keypress.timed(
-        ("-c", keypress._SESSION, arguments, "{folder}/answer.json"), ROOT, limit_s=120
+        ("-c", keypress._SESSION, arguments, "{folder}/answer.json"), ROOT, limit_s=LIMIT_S
     )
     assert "problem" not in found, found
     first, second = found["calls"]
@@ -62,7 +60,7 @@ def test_the_calls_of_a_session_are_counted_one_by_one(keypress, tmp_path):
     assert first["s"] + second["s"] < found["whole_s"]
 
 
-def test_a_process_starts_with_empty_caches_and_its_failure_is_reported(keypress):
+def test_a_process_starts_with_empty_caches_and_its_failure_is_reported():
     script = (
         "import json, os, sys;"
         "places = [os.environ[n] for n in ('HOME', 'TRITON_CACHE_DIR', 'XDG_CACHE_HOME')];"
@@ -70,7 +68,7 @@ def test_a_process_starts_with_empty_caches_and_its_failure_is_reported(keypress
         " 'places': places, 'home': os.getcwd()}, open('answer.json', 'w'));"
         "sys.exit('no luck')"
     )
-    found = keypress.timed(("-c", script), ROOT, limit_s=60)
+    found = keypress.timed(("-c", script), ROOT, limit_s=LIMIT_S)
     assert found["files"] == []
     assert all(place.startswith(found["home"]) for place in found["places"])
     assert not Path(found["home"]).exists()
@@ -78,19 +76,17 @@ def test_a_process_starts_with_empty_caches_and_its_failure_is_reported(keypress
     assert "no luck" in found["problem"]
 
 
-def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(keypress, monkeypatch):
-    import keypress_process
-
+def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(monkeypatch):
     monkeypatch.setattr(keypress_process, "_GONE_S", 0.1)
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    script = script.replace("input()", "import time; time.sleep(600)")
+    sleep = "import time; time.sleep(600)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}])"
     found = keypress.timed(("-c", script), ROOT, limit_s=1.0)
     assert found["gone_s"] is None
     assert "did not end" in found["problem"]
 
 
 def test_processor_time_counts_processes_whose_parent_has_ended():
-    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    busy = "import time\nwhile time.process_time() < 0.6: pass"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}])"
     script = (
         "import subprocess, sys, time\n"
@@ -98,13 +94,10 @@ def test_processor_time_counts_processes_whose_parent_has_ended():
         "from keypress_process import adopt_orphans, processor_s\n"
         "adopt_orphans()\n"
         f"subprocess.run([sys.executable, '-c', {parent!r}], check=True)\n"
-        "deadline = time.monotonic() + 60\n"
-        "while processor_s() < 0.3 and time.monotonic() < deadline:\n"
+        "while processor_s() < 0.6:\n"
         "    time.sleep(0.01)\n"
-        "print(processor_s() >= 0.3)\n"
     )
-    command = [sys.executable, "-c", script, f"{BENCHMARKS}"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+    subprocess.run([sys.executable, "-c", script, f"{BENCHMARKS}"], check=True)
 
 
 def test_a_stopped_benchmark_leaves_no_process_behind(tmp_path):
@@ -115,17 +108,14 @@ def test_a_stopped_benchmark_leaves_no_process_behind(tmp_path):
     command = [sys.executable, "-c", sleeper, f"{BENCHMARKS}", f"{tmp_path / 'out.json'}"]
     environment = {**os.environ, "TMPDIR": f"{tmp_path}"}
     script = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
     try:
         while not list(tmp_path.glob("keypress-*/pid")):
-            assert time.monotonic() < deadline
             time.sleep(0.05)
         script.terminate()
-        assert script.wait(60) == 143
+        assert script.wait() == 143
     finally:
         script.kill()
     while any(f"{tmp_path}" in _place(link) for link in Path("/proc").glob("[0-9]*/cwd")):
-        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -136,7 +126,7 @@ def _place(link: Path) -> str:
         return ""
 
 
-def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
+def test_the_summary_compares_medians_with_bounds_and_rivals():
     def call(whole_s, verdict="faster"):
         baselines = [{"name": "eager", "median_us": 5.0}, {"name": "flash", "median_us": None}]
         answer = {"whole_s": whole_s, "verdict": verdict, "confirmed_s": whole_s - 0.5}
@@ -180,7 +170,7 @@ def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
     assert (found["campaign"]["reached"], found["campaign"]["process_reached"]) == (True, True)
 
 
-def test_every_step_of_a_plan_has_an_expected_time(keypress, monkeypatch, tmp_path):
+def test_every_step_of_a_plan_has_an_expected_time(monkeypatch, tmp_path):
     for more in ([], ["--device", "cpu"], ["--kernel", "attention", "--seeds", "2"]):
         monkeypatch.setattr(sys, "argv", ["keypress", "--out", f"{tmp_path / 'a.json'}", *more])
         steps = keypress.planned(keypress._arguments())
@@ -188,13 +178,7 @@ def test_every_step_of_a_plan_has_an_expected_time(keypress, monkeypatch, tmp_pa
         assert {step[0] for step in steps} <= set(keypress.EXPECTED_S)
 
 
-def test_the_file_kernel_declares_the_list_that_other_tools_search(keypress):
-    from matmul_tasks import TASKS, configs_of
-
-    from search_spaces import registry
-    from search_spaces.records import config_key
-    from workers import device
-
+def test_the_file_kernel_declares_the_list_that_other_tools_search():
     kernel = registry.load_undecided(keypress.CALLS["matmul"][0])
     task, target = TASKS["a"], device.offline("cuda:90")
     declared = kernel.space(task.workload).bind(task.workload, target).enumerate()
@@ -202,14 +186,7 @@ def test_the_file_kernel_declares_the_list_that_other_tools_search(keypress):
     assert sorted(map(config_key, declared)) == sorted(map(config_key, listed))
 
 
-@pytest.fixture(scope="module")
-def table(keypress):
-    import keypress_table
-
-    return keypress_table
-
-
-def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
+def test_the_table_of_the_readme_is_filled_from_a_document():
     calls = {
         f"tuner/{name}/{seed}": {"whole_s": whole_s + seed, "verdict": "faster"}
         for name, whole_s in (("matmul", 8.0), ("layer_norm", 7.0), ("attention", 15.0))
@@ -225,7 +202,7 @@ def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
         "helion/Tree:quick/2": {"whole_s": 34.0, "version": "1.5.1"},
         "campaign/process": {"whole_s": 45.2},
     }
-    text = table.table({"steps": steps, "summary": keypress.summary(steps)})
+    text = keypress_table.table({"steps": steps, "summary": keypress.summary(steps)})
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert rows[2] == [
         "tuner, median of 3 (slowest)",
@@ -239,17 +216,17 @@ def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
     assert "45.2 s as `tuner run`" in text
     readme = (ROOT / "README.md").read_text()
     result = "benchmarks/results/h200/keypress_to_answer.json"
-    filled = table.written(readme, result, text)
+    filled = keypress_table.written(readme, result, text)
     assert text in filled
-    assert table.written(filled, result, text) == filled
+    assert keypress_table.written(filled, result, text) == filled
     with pytest.raises(ValueError, match="no single block"):
-        table.written("", result, text)
+        keypress_table.written("", result, text)
 
 
-def test_the_readme_has_the_figures_of_the_committed_result(table):
+def test_the_readme_has_the_figures_of_the_committed_result():
     path = BENCHMARKS / "results" / "h200" / "keypress_to_answer.json"
     readme = (ROOT / "README.md").read_text()
     if path.exists():
-        assert table.table(json.loads(path.read_text())) in readme
+        assert keypress_table.table(json.loads(path.read_text())) in readme
     else:
         assert "These are figures of an old run." in readme

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-from pathlib import Path
 
 import pytest
+import reference_timing as timing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def timing():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import reference_timing
-
-        yield reference_timing
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 
 class Drifting:
@@ -45,7 +31,7 @@ class Drifting:
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 20))
-def test_every_run_takes_each_position_equally_often(timing, count):
+def test_every_run_takes_each_position_equally_often(count):
     places = [[0] * count for _ in range(count)]
     for order in timing.orders(count, 2 * count):
         assert sorted(order) == list(range(count))
@@ -54,7 +40,7 @@ def test_every_run_takes_each_position_equally_often(timing, count):
     assert all(row == [2] * count for row in places)
 
 
-def test_regrets_match_the_true_times(timing):
+def test_regrets_match_the_true_times():
     truth = {f"v{i:02}": 200 * (1 + 0.002 * i) for i in range(60)}
     clock, stages = Drifting(truth, 1), []
     names = timing.eliminate(clock, {name: name for name in truth}, {"v40"}, stages)
@@ -69,7 +55,7 @@ def test_regrets_match_the_true_times(timing):
         assert row["regret_low"] - 0.0005 <= true <= row["regret_high"] + 0.0005
 
 
-def test_a_choice_indistinguishable_from_the_best_has_no_regret(timing):
+def test_a_choice_indistinguishable_from_the_best_has_no_regret():
     truth = {"one": 20.0, "same": 20.0}
     _, rows = timing.regrets(list(truth), timing.collect(Drifting(truth, 2), list(truth), 400))
     assert all(abs(row["regret"]) < 0.001 for row in rows)
