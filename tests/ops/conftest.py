@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from operator_calls import write_table
 from torch._dynamo.backends.common import aot_autograd
 
 from tuner import runtime
-from tuner.tables.text import document_of
 
 #: The config of their entry.
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
@@ -28,14 +26,8 @@ def softmax_tables(tmp_path, monkeypatch):
     def write(rows=1024, **fields):
         key = {"rows": rows, "cols": 512, "dtype": "bfloat16"}
         sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
-        table = runtime.Table(
-            "softmax", "ab", runtime.DeviceFacts("NVIDIA H200"), {}, launch_hash="aa",
-            entries=(runtime.Entry(key, CONFIG, sizes=sizes),), rule=runtime.Rule("sizes"),
-        )  # fmt: skip
-        document = document_of(table)
-        document["entries"][0] |= fields
-        (tmp_path / "softmax.json").write_text(json.dumps(document))
-        runtime.clear()
+        entry = runtime.Entry(key, CONFIG, sizes=sizes)
+        write_table(tmp_path, "softmax", [entry], "NVIDIA H200", **fields)
 
     monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
     monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")

@@ -113,21 +113,34 @@ def _multiply_by_experts(workload: Workload, t: Tensors) -> Callable[[], Any] | 
 
 
 def write_defaults(
-    folder: Path, kernel: Kernel, workloads: Iterable[Workload], device: str = "NVIDIA H200"
+    folder: Path,
+    kernel: Kernel,
+    workloads: Iterable[Workload],
+    device: str = "NVIDIA H200",
+    **fields: Any,
 ) -> None:
     """A table of a kernel's default configs, each for all sizes, which the kernel checks."""
     entries = []
     for workload in workloads:
-        key = {name: workload[name] for name in workload}
+        key = workload.as_dict()
         sizes = {name: runtime.Span(1, 2**20) for name, size in key.items()
                  if type(size) is int and size}  # fmt: skip
         config = kernel.default_config(workload, offline("cuda:90"))
         entries.append(runtime.Entry(key, config, sizes=sizes))
+    write_table(folder, kernel.name, entries, device, **fields)
+
+
+def write_table(
+    folder: Path, kernel: str, entries: Iterable[runtime.Entry], device: str, **fields: Any
+) -> None:
+    """A table of a kernel. fields: of its first entry."""
     table = runtime.Table(
-        kernel.name, "ab", runtime.DeviceFacts(device), {}, launch_hash="aa",
+        kernel, "ab", runtime.DeviceFacts(device), {}, launch_hash="aa",
         entries=tuple(entries), rule=runtime.Rule("sizes"),
     )  # fmt: skip
-    (folder / f"{kernel.name}.json").write_text(json.dumps(document_of(table)))
+    document = document_of(table)
+    document["entries"][0] |= fields
+    (folder / f"{kernel}.json").write_text(json.dumps(document))
     runtime.clear()
 
 

@@ -66,29 +66,29 @@ def test_filled_arguments_are_those_of_a_launch_of_its_own(name, data):
                 check_equal(value, expected[parameter])
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_template_keeps_no_tensor_alive(name):
-    """Plans are kept for each kind of call: one tensor in each would fill the memory of a GPU."""
+def default_launches(name):
+    """The launches of a small problem with the default config, and their tensors."""
     kernel = registry.load(name)
     workload = kernel.small_workload(kernel.workloads()[0])
     config = kernel.default_config(workload, H200)
     tensors = tensors_of(kernel, workload, config, 0)
+    return kernel.launches(workload, config, tensors), tensors
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_template_keeps_no_tensor_alive(name):
+    """Plans are kept for each kind of call: one tensor in each would fill the memory of a GPU."""
+    launches, tensors = default_launches(name)
     kept = [weakref.ref(each) for each in tensors.values()]
-    templates = [
-        Template(launch, [*tensors.values()])
-        for launch in kernel.launches(workload, config, tensors)
-    ]
-    del tensors
+    templates = [Template(launch, [*tensors.values()]) for launch in launches]
+    del tensors, launches
     gc.collect()
     assert templates
     assert not any(each() is not None for each in kept)
 
 
 def test_a_launch_on_a_tensor_of_its_own_has_no_template():
-    kernel = registry.load("softmax")
-    workload = kernel.small_workload(kernel.workloads()[0])
-    config = kernel.default_config(workload, H200)
-    (launch,) = kernel.launches(workload, config, tensors_of(kernel, workload, config, 0))
+    (launch,), _ = default_launches("softmax")
     with pytest.raises(PlanError, match="made itself"):
         Template(launch, [torch.empty(3)])
 
