@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from table_documents import document, written
+from table_library import HEAD
 
 from tuner import runtime
 
@@ -15,24 +16,6 @@ triton = pytest.importorskip("triton")
 
 NAME = "applied_library_kernels"
 MODULE = '''
-import triton
-import triton.language as tl
-
-BENCHED = []
-HOOKED = []
-
-
-def bench(call, quantiles):
-    """A stand-in for Triton's timer, which needs a device: it counts, and prefers the first."""
-    call()
-    BENCHED.append(1)
-    return [float(len(BENCHED))] * 3
-
-
-def hook(args):
-    HOOKED.append(args["BLOCK"])
-
-
 def configs(**options):
     return [triton.Config({"BLOCK": block}, **options) for block in (64, 128)]
 
@@ -106,7 +89,7 @@ class AppliedLibrary:
         self.tables = folder / "tables"
 
     def load(self, source: str = MODULE):
-        written(self.folder / f"{NAME}.py", source)
+        written(self.folder / f"{NAME}.py", HEAD + source)
         sys.modules.pop(NAME, None)
         importlib.invalidate_caches()
         return importlib.import_module(NAME)

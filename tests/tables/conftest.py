@@ -1,4 +1,4 @@
-"""What tests of launching share."""
+"""What tests of tables share."""
 
 from __future__ import annotations
 
@@ -6,31 +6,52 @@ import sys
 
 import pytest
 
+from results_db import Store
 
-@pytest.fixture
-def library(tmp_path, monkeypatch):
-    from table_library import Library
 
+@pytest.fixture(autouse=True)
+def _afresh(monkeypatch):
+    """No tables but those of the test, and nothing remembered of others."""
     from tuner import runtime
 
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
-    monkeypatch.delenv("TUNER_TABLES", raising=False)
+    for variable in ("TUNER_TABLES", "TUNER_DEVICE"):
+        monkeypatch.delenv(variable, raising=False)
     runtime.clear()
-    yield Library(tmp_path)
-    sys.modules.pop("table_library", None)
 
 
 @pytest.fixture
-def applied_library(tmp_path, monkeypatch):
+def store(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run_id(store):
+    environment = {"git": "abc123", "dirty": False, "system": "Linux"}
+    return store.begin_run("nightly", "ff", 0, environment, {}).run_id
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+
+
+@pytest.fixture
+def library(tmp_path, interpreted):
+    from table_library import Library
+
+    yield Library(tmp_path)
+    sys.modules.pop("scale_library", None)
+
+
+@pytest.fixture
+def applied_library(tmp_path, interpreted, monkeypatch):
     from applied_library import NAME, AppliedLibrary
 
     from tuner import runtime
 
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
     monkeypatch.syspath_prepend(tmp_path)
-    runtime.clear()
     library = AppliedLibrary(tmp_path)
     library.load()
     yield library

@@ -24,6 +24,9 @@ H200 = Device(
     uuid="GPU-1",
 )
 TOOLCHAIN = Toolchain(python="3.12.3", torch="2.11.0", triton="3.6.0", cuda="13.0", driver="580")
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "table.schema.json").read_text(encoding="utf-8")
+)
 DEFAULT = {"BLOCK": 64, "num_warps": 4}
 WINNER = {"BLOCK": 128, "num_warps": 8}
 TIE = {"BLOCK": 256, "num_warps": 8}
@@ -121,32 +124,20 @@ def standard_trials(task_id: int) -> list[TrialRecord]:
     """The default, the winner, a tie, and one of every failure."""
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     timed = [(DEFAULT, 15.0), (WINNER, 10.0), (TIE, 10.02)]
+    facts = {"build_s": 0.25, "registers": 32}
     found = [
-        TrialRecord(
-            f"{task_id}-{number}",
-            number,
-            config,
-            Status.CORRECT,
-            median_us=median_us,
-            samples_us=(median_us, median_us * 1.01),
-            build_s=0.25,
-            binary_hash=f"b{number}",
-            registers=32,
-            finished_at=moment,
-        )
-        for number, (config, median_us) in enumerate(timed)
+        (config, Status.CORRECT, {**facts, "median_us": us, "samples_us": (us, us * 1.01)})
+        for config, us in timed
     ]
+    message = {"message": '<script>alert(1)</script> it\'s "bad"\nindeed, it is'}
     failures = [status for status in Status if status is not Status.CORRECT]
-    return found + [
-        TrialRecord(
-            f"{task_id}-{number}",
-            number,
-            {"BLOCK": 2 ** (number + 9), "num_warps": 4},
-            status,
-            message='<script>alert(1)</script> it\'s "bad"\nindeed, it is',
-            finished_at=moment,
-        )
-        for number, status in enumerate(failures, start=3)
+    found += [
+        ({"BLOCK": 2**power, "num_warps": 4}, status, message)
+        for power, status in enumerate(failures, start=12)
+    ]
+    return [
+        TrialRecord(f"{task_id}-{at}", at, config, status, finished_at=moment, **more)
+        for at, (config, status, more) in enumerate(found)
     ]
 
 

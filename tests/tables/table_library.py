@@ -16,20 +16,19 @@ triton = pytest.importorskip("triton")
 
 # A jitted function needs a source file, and is interpreted if it is decorated while
 # TRITON_INTERPRET is set; so every test imports a kernel module of its own.
-MODULE = '''
-import time
+#: What each begins with.
+HEAD = '''
+import functools
 
 import triton
 import triton.language as tl
-
-from tuner.runtime import autotune
 
 BENCHED = []
 HOOKED = []
 
 
 def bench(call, quantiles):
-    """A stand-in for Triton's timer, which needs a device: it counts."""
+    """A stand-in for Triton's timer, which needs a device: it counts, and prefers the first."""
     call()
     BENCHED.append(1)
     return [float(len(BENCHED))] * 3
@@ -37,6 +36,11 @@ def bench(call, quantiles):
 
 def hook(args):
     HOOKED.append(args["BLOCK"])
+
+
+'''
+MODULE = """
+from tuner.runtime import autotune
 
 
 def prune(configs, args, **kwargs):
@@ -53,7 +57,11 @@ def prune(configs, args, **kwargs):
 def scale(x_ptr, y_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * FACTOR, mask=at < n)
-'''
+"""
+#: The same with a block of 256, and a hook, as the second config.
+WITH_HOOK = MODULE.replace(
+    'triton.Config({"BLOCK": 128}, num_warps=4)', "triton.Config({'BLOCK': 256}, pre_hook=hook)"
+)
 
 
 class Library:
@@ -65,10 +73,10 @@ class Library:
         self.module = None
 
     def load(self, options: str = "", source: str = MODULE):
-        path = written(self.folder / "library.py", source.replace("OPTIONS", options))
-        spec = importlib.util.spec_from_file_location("table_library", path)
+        path = written(self.folder / "library.py", HEAD + source.replace("OPTIONS", options))
+        spec = importlib.util.spec_from_file_location("scale_library", path)
         self.module = importlib.util.module_from_spec(spec)
-        sys.modules["table_library"] = self.module
+        sys.modules["scale_library"] = self.module
         spec.loader.exec_module(self.module)
         return self.module.scale
 
@@ -95,6 +103,31 @@ class Library:
             self.module.scale[grid](x, y, n, FACTOR=3)
         assert torch.equal(y, x * 3)
         return blocks
+
+
+def adopted(kernel, workload, **facts):
+    """The library's kernel as `adopt` declares it."""
+    from search_spaces.adoption.adopt import adopt
+    from search_spaces.kernel import Cost
+    from search_spaces.records import TensorSpec
+
+    def specs(name):
+        return lambda w: {name: TensorSpec((w.get("n", 64),), w.get("dtype", "float16"))}
+
+    return adopt(
+        kernel,
+        name="scale",
+        workloads=[workload],
+        inputs=specs("x"),
+        outputs=specs("y"),
+        arguments=lambda w, t: {
+            "x_ptr": t["x"], "y_ptr": t["y"], "n": w.get("n", 64), "FACTOR": 3
+        },
+        grid=lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),),
+        reference=lambda w, inputs: inputs["x"] * 3,
+        cost=lambda w: Cost(1.0, 1.0),
+        **facts,
+    )  # fmt: skip
 
 
 def count_tensors():

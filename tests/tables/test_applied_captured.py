@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from applied_library import KEYWORDS, NAME
 from table_documents import WINNER, add_task, outcome
 
 import tuner
-from results_db import Store
 from tuner import runtime, tables
 
 torch = pytest.importorskip("torch")
@@ -17,15 +17,6 @@ triton = pytest.importorskip("triton")
 
 
 ADAM = """
-import triton
-import triton.language as tl
-
-
-def bench(call, quantiles):
-    call()
-    return [1.0, 1.0, 1.0]
-
-
 def prune(configs, args, **more):
     return [config for config in configs if config.kwargs["BLOCK"] <= max(64, 2 * args["n"])]
 
@@ -74,10 +65,7 @@ def table_of(kernel, config, folder):
     "name", [name for name in KEYWORDS if name not in ("ours", "Namespace.plain")]
 )
 def test_a_captured_launch_is_launched_from_its_table(applied_library, name):
-
-    with tuner.capture() as calls:
-        applied_library.launch(name, 100)
-    kernel = calls["body"].declare(folder=applied_library.folder)
+    kernel = captured(applied_library, partial(applied_library.launch, name), {})
     assert kernel.place == f"{NAME}:{name}"
     config = {"BLOCK": 128} if name not in ("plain", "computed") else {}
     path = table_of(kernel, {**config, "num_warps": 2}, applied_library.folder)
@@ -95,7 +83,7 @@ def adam(applied_library):
     """Launches the kernel of a library, checks the result, and gives the block size."""
     module = applied_library.load(ADAM)
 
-    def launch(step, lr, n=100, dtype=torch.float32, beta=0.9):
+    def launch(step=10, lr=1e-3, n=100, dtype=torch.float32, beta=0.9):
         p, g, m = torch.randn(n), torch.randn(n).to(dtype), torch.randn(n)
         blocks, mean = [], beta * m + (1 - beta) * g
         expected = p - lr * mean / (1 - beta**step)
@@ -113,11 +101,16 @@ def adam(applied_library):
     return launch
 
 
-def captured(adam, folder, *steps, **declared):
-    with tuner.capture() as calls:
-        for step in steps:
-            adam(step, 1e-3)
-    return calls["adam"].declare(folder=folder, **declared)
+def captured(library, launch, *calls, **declared):
+    """The kernel of launches with these arguments."""
+    with tuner.capture() as found:
+        for given in calls:
+            launch(**given)
+    return found[found.names[0]].declare(folder=library.folder, **declared)
+
+
+#: Two launches that have others between them.
+BOTH = {"n": 100}, {"n": 1000}
 
 
 def used(application):
@@ -126,7 +119,7 @@ def used(application):
 
 
 def test_a_table_of_one_step_of_an_optimizer_serves_all_steps(applied_library, adam):
-    kernel = captured(adam, applied_library.folder, 10, 12)
+    kernel = captured(applied_library, adam, {"step": 10}, {"step": 12})
     assert kernel.free == ("lr", "beta", "step")
     (workload,) = kernel.workloads()
     assert {*workload} == {"p", "g", "m", "n"}
@@ -136,18 +129,8 @@ def test_a_table_of_one_step_of_an_optimizer_serves_all_steps(applied_library, a
     assert used(application) == (4, 0)
 
 
-def test_free_arguments_are_in_the_key_where_they_are_declared_as_sizes(applied_library, adam):
-    kernel = captured(adam, applied_library.folder, 10, sizes=["step"])
-    assert kernel.free == ("lr", "beta")
-    path = table_of(kernel, {"BLOCK": 128, "num_warps": 2}, applied_library.folder)
-    with tuner.applied(path) as application:
-        adam(10, 0.5)
-        adam(11, 0.5)
-    assert used(application) == (1, 1)
-
-
 def test_a_config_of_the_librarys_own_serves_other_sizes(applied_library, adam):
-    kernel = captured(adam, applied_library.folder, 10)
+    kernel = captured(applied_library, adam, {})
     path = table_of(kernel, {"BLOCK": 128, "num_warps": 4}, applied_library.folder)
     with tuner.applied(path) as application:
         assert [adam(11, 0.5, n=n) for n in (100, 1000, 129)] == [128] * 3
@@ -159,7 +142,7 @@ def test_a_config_of_the_librarys_own_serves_other_sizes(applied_library, adam):
 
 
 def test_a_widened_config_serves_its_own_sizes_alone(applied_library, adam):
-    kernel = captured(adam, applied_library.folder, 10)
+    kernel = captured(applied_library, adam, {})
     path = table_of(kernel, {"BLOCK": 128, "num_warps": 8}, applied_library.folder)
     with tuner.applied(path) as application:
         adam(11, 0.5)
@@ -183,10 +166,7 @@ def between(kernel, *configs, folder, **spans):
 def test_a_widened_config_serves_all_sizes_between_those_where_it_was_verified(
     applied_library, adam
 ):
-    with tuner.capture() as calls:
-        for n in (100, 1000):
-            adam(10, 1e-3, n=n)
-    kernel = calls["adam"].declare(folder=applied_library.folder)
+    kernel = captured(applied_library, adam, *BOTH)
     configs = [{"BLOCK": 128, "num_warps": 8}, {"BLOCK": 256, "num_warps": 8}]
     folder = applied_library.folder
     with tuner.applied(between(kernel, *configs, folder=folder, n=(100, 1000))) as application:
@@ -198,16 +178,13 @@ def test_a_widened_config_serves_all_sizes_between_those_where_it_was_verified(
     assert used(application) == (7, 2)
 
 
-def test_a_table_of_the_results_of_several_calls_serves_those_between(applied_library, adam):
-    with tuner.capture() as calls:
-        for n in (100, 1000):
-            adam(10, 1e-3, n=n)
-    kernel = calls["adam"].declare(folder=applied_library.folder)
-    with Store.open(f"sqlite:///{applied_library.folder / 'tuner.db'}") as store:
-        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
-        for workload in kernel.workloads():
-            add_task(store, run_id, workload, kernel=kernel.name, selection=outcome())
-        (table,) = tables.build(store, run_id, {kernel.name: kernel})
+def test_a_table_of_the_results_of_several_calls_serves_those_between(
+    applied_library, adam, store, run_id
+):
+    kernel = captured(applied_library, adam, *BOTH)
+    for workload in kernel.workloads():
+        add_task(store, run_id, workload, kernel=kernel.name, selection=outcome())
+    (table,) = tables.build(store, run_id, {kernel.name: kernel})
     assert [dict(entry.config) for entry in table.entries] == [WINNER] * 2
     assert [dict(entry.sizes) for entry in table.entries] == [{"n": runtime.Span(100, 1000)}] * 2
     here = replace(
@@ -222,13 +199,9 @@ def test_a_table_of_the_results_of_several_calls_serves_those_between(applied_li
 
 
 def test_a_caller_that_chooses_the_config_is_served_between_verified_sizes(applied_library):
-    with tuner.capture() as calls:
-        for n in (100, 1000):
-            applied_library.launch("plain", n)
-    kernel = calls["body"].declare(folder=applied_library.folder)
-    given = between(
-        kernel, {"num_warps": 1}, {"num_warps": 2}, folder=applied_library.folder, n=(100, 1000)
-    )
+    kernel = captured(applied_library, partial(applied_library.launch, "plain"), *BOTH)
+    configs = {"num_warps": 1}, {"num_warps": 2}
+    given = between(kernel, *configs, folder=applied_library.folder, n=(100, 1000))
     with tuner.applied(given) as application:
         for n in (100, 101, 333, 999, 1000):
             applied_library.launch("plain", n)
@@ -239,11 +212,7 @@ def test_a_caller_that_chooses_the_config_is_served_between_verified_sizes(appli
 
 
 def test_the_nearest_call_with_a_config_of_the_librarys_own_is_taken(applied_library, adam):
-    kernels = []
-    for n in (200, 3000, 6000):
-        with tuner.capture() as calls:
-            adam(10, 0.5, n=n)
-        kernels.append(calls["adam"].declare(folder=applied_library.folder))
+    kernels = [captured(applied_library, adam, {"n": n}) for n in (200, 3000, 6000)]
     given = [{"BLOCK": 64}, {"BLOCK": 128}, {"BLOCK": 64, "num_warps": 1}]
     paths = []
     for at, (kernel, config) in enumerate(zip(kernels, given, strict=True)):
@@ -258,9 +227,7 @@ def test_the_nearest_call_with_a_config_of_the_librarys_own_is_taken(applied_lib
 def test_a_caller_that_chooses_the_config_is_served_where_it_chooses_that_of_the_table(
     applied_library,
 ):
-    with tuner.capture() as calls:
-        applied_library.launch("plain", 100)
-    kernel = calls["body"].declare(folder=applied_library.folder)
+    kernel = captured(applied_library, partial(applied_library.launch, "plain"), {})
     path = table_of(kernel, {"num_warps": 4}, applied_library.folder)
     for warps, counts in ((4, (1, 0)), (8, (0, 1))):
         with tuner.applied(path) as application:

@@ -12,17 +12,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 MODULE = """
-import functools
-
-import triton
-import triton.language as tl
-
 PRUNED = []
-
-
-def bench(call, quantiles):
-    call()
-    return [1.0] * 3
 
 
 def zeroing(name):
@@ -163,23 +153,3 @@ def test_of_different_hooks_only_that_of_a_listed_config_is_known(library, caplo
     assert use_of(library, "different", {"BLOCK": 16, "PARTS": 2, "num_warps": 1}) == (True, 0)
     assert f"{NAME}:different" in caplog.text
     assert "whose pre_hook is unknown" in caplog.text
-
-
-def test_a_captured_launch_of_a_made_config_is_launched_from_its_table(library):
-    """Captured, declared, exported and applied."""
-    from test_applied_captured import table_of
-
-    from search_spaces.records import config_key
-    from workers.device import offline
-
-    with tuner.capture() as calls:
-        launched(library, "made")
-    kernel = calls["body"].declare(folder=library.folder)
-    (workload,) = kernel.workloads()
-    bound = kernel.space(workload).bind(workload, offline("cuda:90"))
-    configs = {config_key(config): config for config in bound.enumerate()}
-    assert len(configs) == 4
-    for config in configs.values():
-        with tuner.applied(table_of(kernel, config, library.folder)) as application:
-            assert launched(library, "made")
-            assert application.kernels[0].hits == 1

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 
 import pytest
 from applied_library import MODULE, NAME, key
@@ -63,7 +62,7 @@ def test_a_library_that_imports_tuner_half_way_is_patched(applied_library, monke
     path = applied_library.table("tuned", (key(), CONFIG))
     monkeypatch.setenv("TUNER_APPLY", str(path))
     read = "\nfrom tuner.runtime import apply_environment\nUSED = apply_environment()\n"
-    applied_library.load(MODULE.replace("\nBENCHED", f"{read}\nBENCHED", 1))
+    applied_library.load(read + MODULE)
     import colorsys  # any import after it
 
     importlib.reload(colorsys)
@@ -74,12 +73,10 @@ def test_the_kernels_of_others_are_not_touched(applied_library):
     """An autotuner around a patched function tunes its own configs; only the name is patched."""
     import triton
 
-    module = applied_library.kernel("plain").fn.__globals__
-    around = triton.autotune(
-        [triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 8})],
-        key=["n"],
-        do_bench=module["bench"],
-    )(applied_library.kernel("plain"))
+    bench = sys.modules[NAME].bench
+    configs = [triton.Config({"BLOCK": block}) for block in (16, 8)]
+    tune = triton.autotune(configs, key=["n"], do_bench=bench)
+    around = tune(applied_library.kernel("plain"))
     x, y = torch.ones(100), torch.empty(100)
     with tuner.applied(applied_library.table("plain", (key(), CONFIG))) as application:
         around[lambda meta: (100 // meta["BLOCK"] + 1,)](x, y, 100, None, FACTOR=3, EVEN=False)
@@ -268,16 +265,20 @@ def test_a_forked_process_launches_from_the_tables(applied_library):
         assert application.kernels[0].hits == 0
 
 
-def run(folder, code, **environment):
-    """Run a program in a process of its own; its output."""
-    program = written(folder / "program.py", textwrap.dedent(code))
-    done = subprocess.run(
-        [sys.executable, program],
+def python(folder, *arguments, **environment):
+    """A Python process in the folder of a library: its exit code and streams."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
         env={**os.environ, "PYTHONPATH": str(folder), **environment},
     )
+
+
+def run(folder, code, **environment):
+    """The output of a program in a process of its own."""
+    done = python(folder, written(folder / "program.py", code), **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -317,15 +318,8 @@ def test_a_script_that_uses_tables_keeps_its_own_modules(applied_library):
 
 
 def command(folder, *arguments):
-    """Run `tuner apply` in a folder; its exit code and streams."""
-    return subprocess.run(
-        [sys.executable, "-m", "tuner", "apply", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-    )
+    """Run `tuner apply` in a folder."""
+    return python(folder, "-m", "tuner", "apply", *arguments)
 
 
 def test_the_command_applies_tables_in_every_python_process(applied_library):

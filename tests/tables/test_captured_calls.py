@@ -12,13 +12,14 @@ from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
 from tuner.runtime._captured_calls import find_calls
 
 PARTS = SimpleNamespace(
-    names=("x", "pair", "n", "scale", "flag", "seed", "text", "BLOCK"),
+    names=("x", "pair", "n", "scale", "flag", "seed", "text", "out", "BLOCK"),
     constants=frozenset({"BLOCK"}),
     computed=frozenset(),
 )
 KEY = {
     "x": "float32[16,4096](8192,1)@8", "pair": "(4,bfloat16[8],0.5,-2)", "n": 100,
     "scale": 0.5, "flag": True, "text": "tf32", "BLOCK": 64, "grid": "4,2",
+    "out": "float32[128]=x+512@8",  # strides, shared memory and addresses are no part of a match
 }  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def tensor(*shape, dtype="float32"):
 
 LAUNCH = {
     "x": tensor(16, 4096), "pair": (4, tensor(8, dtype="bfloat16"), 0.5, -2), "n": 100,
-    "scale": 0.5, "flag": True, "text": "tf32", "BLOCK": 64, "seed": 3,
+    "scale": 0.5, "flag": True, "text": "tf32", "BLOCK": 64, "seed": 3, "out": tensor(128),
 }  # fmt: skip
 
 
@@ -96,6 +97,15 @@ def test_the_nearest_comes_first_and_an_exact_one_alone():
     assert one_config == [("nearest", round(math.log2(5000 / 4000), 3))]
 
 
+def test_a_flag_and_a_number_of_equal_value_are_two_keys():
+    flag, number = ({**KEY, "flag": value} for value in (True, 1))
+    for keys, value, warps in (
+        ((flag, number), True, 1), ((flag, number), 1, 2), ((flag,), 1, 1)
+    ):  # fmt: skip
+        ((hit,), _) = find_calls(table(*keys), PARTS, {**LAUNCH, "flag": value}, {}, (4, 2))
+        assert (hit.how, hit.config) == ("exact", {"num_warps": warps})
+
+
 def test_an_argument_that_no_key_has_must_have_its_default():
     key = {name: value for name, value in KEY.items() if name != "scale"}
     whole = table(key)
@@ -104,23 +114,22 @@ def test_an_argument_that_no_key_has_must_have_its_default():
         assert len(hits) == count
 
 
+def served(key, dim, **given):
+    """How an entry of a range serves a launch: chosen for 1 to 32, and right from 4 to 64."""
+    spans = {"sizes": {dim: Span(4, 64)}, "serves": {dim: Span(1, 32)}}
+    entry = Entry({**key, dim: 8}, {"num_warps": 4}, **spans)
+    table = Table("k", "", DeviceFacts("NVIDIA H200"), {}, (entry,), Rule("sizes"))
+    launch = {name: value for name, value in {**LAUNCH, **given}.items() if name != "seed"}
+    hits, _ = find_calls(table, PARTS, launch, {}, (4, 2))
+    return [(hit.how, round(hit.distance, 3)) for hit in hits]
+
+
 def test_an_entry_of_a_range_serves_the_sizes_that_it_was_chosen_for_and_is_right_for():
     sized = {**KEY, "x": "float32[n,4096]", "pair": "(4,bfloat16[2*n],0.5,-2)", "width": "3*n"}
-    entry = Entry(
-        {**sized, "n": 8},
-        {"num_warps": 4},
-        sizes={"n": Span(4, 64)},
-        serves={"n": Span(1, 32)},
-    )
-    table = Table("k", "", DeviceFacts("NVIDIA H200"), {}, (entry,), Rule("sizes"))
 
     def find(n, rows=None, width=None, pair=None):
-        pair = (4, tensor(2 * n if pair is None else pair, dtype="bfloat16"), 0.5, -2)
-        x, width = tensor(rows or n, 4096), width or 3 * n
-        launch = {**LAUNCH, "x": x, "n": n, "width": width, "pair": pair}
-        del launch["seed"]
-        hits, _ = find_calls(table, PARTS, launch, {}, (4, 2))
-        return [(hit.how, round(hit.distance, 3)) for hit in hits]
+        pair = (4, tensor(pair or 2 * n, dtype="bfloat16"), 0.5, -2)
+        return served(sized, "n", n=n, x=tensor(rows or n, 4096), width=width or 3 * n, pair=pair)
 
     assert find(8) == find(17) == find(32) == find(4) == [("range", 0.0)]
     assert find(3) == [("nearest", 0.0)]  # chosen for it, and not known to be right
@@ -137,14 +146,11 @@ def test_an_entry_of_a_range_serves_the_sizes_that_it_was_chosen_for_and_is_righ
     ],
 )
 def test_a_dim_of_a_tensor_may_be_the_size_of_a_range(text, sizes):
-    key = {**KEY, "x": "float32[x[0],4096]", "x[0]": 8, "y": text, "count": "cdiv(x[0],16)"}
-    entry = Entry(key, {"num_warps": 4}, sizes={"x[0]": Span(1, 64)}, serves={"x[0]": Span(1, 32)})
-    table = Table("k", "", DeviceFacts("NVIDIA H200"), {}, (entry,), Rule("sizes"))
+    key = {**KEY, "x": "float32[x[0],4096]", "y": text, "count": "cdiv(x[0],16)"}
 
     def find(rows, y):
-        launch = {**LAUNCH, "x": tensor(rows, 4096), "y": tensor(y, 4), "count": -(-rows // 16)}
-        del launch["seed"]
-        return [hit.how for hit in find_calls(table, PARTS, launch, {}, (4, 2))[0]]
+        given = {"x": tensor(rows, 4096), "y": tensor(y, 4), "count": -(-rows // 16)}
+        return [how for how, _ in served(key, "x[0]", **given)]
 
     for rows, y in sizes.items():
         assert find(rows, y) == ["range"]

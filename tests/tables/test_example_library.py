@@ -22,7 +22,6 @@ def test_its_own_tests_pass():
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
@@ -36,7 +35,7 @@ def test_it_is_importable_without_the_farm():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLE}"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 def test_its_campaign_is_one_the_farm_can_plan(monkeypatch):

@@ -9,7 +9,6 @@ import pytest
 from installed_plugins import install_plugins
 from table_documents import WINNER, add_task, outcome
 
-from results_db import Store
 from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from tuner import tables
@@ -40,11 +39,9 @@ def plugin(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        run_id = opened.begin_run("nightly", "ff", 0, {}, {}).run_id
-        add_task(opened, run_id, Workload.of(n=1024, dtype="float16"), selection=outcome())
-        yield opened
+def store(store, run_id):
+    add_task(store, run_id, Workload.of(n=1024, dtype="float16"), selection=outcome())
+    return store
 
 
 def test_an_installed_exporter_writes_files_checks_them_and_is_recorded(plugin, store, tmp_path):

@@ -61,9 +61,15 @@ def no_trials(task_id: int) -> list[TrialRecord]:
     return []
 
 
-def table_of(tasks: list[TaskInfo]) -> Table:
-    entries = list_entries(tasks, entry_of, no_trials)
+def table_of(tasks: list[TaskInfo], make_entry=entry_of, trials=no_trials) -> Table:
+    entries = list_entries(tasks, make_entry, trials)
     return Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+
+
+def placed(best: dict[int, int]) -> list[TaskInfo]:
+    """Tasks of sizes of one range. best: the number of the best config by size."""
+    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
+    return [task(Workload.of(M=size), place, {config: 0.0}) for size, config in best.items()]
 
 
 def tasks_of(ranges: dict[str, str], best, **rest) -> list[TaskInfo]:
@@ -110,6 +116,10 @@ def test_two_ranges_part_a_plane():
         ]
         assert [hit.entry] == hits or hit.how == "exact"
     assert table.find({"cols": 300, "rows": 3, "dtype": "float32"}) is None
+    last, beyond = (
+        table.find({"cols": cols, "rows": 3, "dtype": "float16"}) for cols in (16384, 10**6)
+    )
+    assert (beyond.how, beyond.config) == ("nearest", last.config)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +169,7 @@ def test_what_is_held_out_changes_no_entry_and_shows_the_loss():
 
 
 def test_a_config_without_declaration_serves_between_the_sizes_that_ran():
-    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
-    chosen = [task(Workload.of(M=size), place, {0: 0.0}) for size in (32, 512)]
-    entries = list_entries(chosen, undeclared, no_trials)
-    table = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+    table = table_of(placed({32: 0, 512: 0}), undeclared)
     assert table.find({"M": 100}).config == {"at": 0}
     assert table.find({"M": 31}) is None
     assert table.find({"M": 513}) is None
@@ -177,18 +184,16 @@ def test_a_config_without_declaration_serves_between_the_sizes_that_ran():
     ],
 )
 def test_the_switch_of_undeclared_configs_is_where_both_were_verified(passed, switch):
-    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
-    best = {16: 0, 64: 0, 512: 1, 4096: 1}
-    tasks = [task(Workload.of(M=size), place, {config: 0.0}) for size, config in best.items()]
+    tasks = placed({16: 0, 64: 0, 512: 1, 4096: 1})
 
     def trials(number: int) -> list[TrialRecord]:
         size = next(t.key.workload["M"] for t in tasks if t.task_id == number)
         ran = [config for config, sizes in passed.items() if size in sizes]
         return [TrialRecord(f"{c}", c, {"at": c}, Status.CORRECT) for c in ran]
 
-    entries = list_entries(tasks, undeclared, trials)
-    assert [entry.serves["M"] for entry in entries] == [Span(16, switch), Span(switch + 1, 4096)]
-    table = Table("k", "", DeviceFacts("d"), {}, tuple(entries), Rule("sizes"))
+    table = table_of(tasks, undeclared, trials)
+    parts = [entry.serves["M"] for entry in table.entries]
+    assert parts == [Span(16, switch), Span(switch + 1, 4096)]
     for size in range(16, 4097):
         hit = table.find({"M": size})
         assert hit.how in ("exact", "range")
@@ -196,25 +201,20 @@ def test_the_switch_of_undeclared_configs_is_where_both_were_verified(passed, sw
 
 
 def test_a_config_that_failed_at_a_size_serves_none_beyond():
-    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
-    tasks = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 64)]
-    tasks += [task(Workload.of(M=size), place, {1: 0.0}) for size in (256, 512)]
+    tasks = placed({16: 0, 64: 0, 256: 1, 512: 1})
 
     def trials(number: int) -> list[TrialRecord]:
         size = next(t.key.workload["M"] for t in tasks if t.task_id == number)
         status = Status.CORRECTNESS if size == 256 else Status.CORRECT
         return [TrialRecord("a", 0, {"at": 0}, status)]
 
-    first, second = list_entries(tasks, undeclared, trials)
-    assert (first.sizes["M"], second.sizes["M"]) == (Span(16, 64), Span(256, 512))
-    table = Table("k", "", DeviceFacts("d"), {}, (first, second), Rule("sizes"))
+    table = table_of(tasks, undeclared, trials)
+    assert [entry.sizes["M"] for entry in table.entries] == [Span(16, 64), Span(256, 512)]
     assert table.find({"M": 100}) is None
 
 
 def test_tasks_outside_ranges_keep_their_own_entries():
-    place = RangePlace((("M", Range(16, 4096)),), GAIN, 8)
-    ranged = [task(Workload.of(M=size), place, {0: 0.0}) for size in (16, 4096)]
-    assert len(list_entries(ranged, entry_of, no_trials)) == 1
+    assert len(list_entries(placed({16: 0, 4096: 0}), entry_of, no_trials)) == 1
     assert list_entries([], entry_of, no_trials) == []
 
 

@@ -83,17 +83,6 @@ def test_a_condition_may_name_a_conditional_parameter():
     assert keys(spanned(by_name)) == keys(configs)
 
 
-def test_a_condition_names_two_parameters_where_it_takes_both():
-    configs = [
-        {"a": a, "b": b, "c": c, **({"d": 1} if a and b else {})}
-        for a in (False, True)
-        for b in (False, True)
-        for c in (3, 5)
-    ]
-    assert parameters_of(configs)[-1].when == {"a": (True,), "b": (True,)}
-    assert keys(spanned(configs)) == keys(configs)
-
-
 def test_what_no_condition_can_say_is_refused_by_name():
     either = [
         {"a": a, "b": b, **({"d": 1} if a or b else {})}

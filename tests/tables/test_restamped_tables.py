@@ -94,6 +94,7 @@ def test_equal_binaries_pass_and_others_leave_the_table(tree, table):
     assert json.loads(table.read_text())["kernel"]["kernel_hashes"] != stamped
 
 
+@pytest.mark.full  # compared as above, by another script
 def test_variants_of_two_revisions_are_compared(tree):
     few = ("--configs", "0", "--workloads", "1", "HEAD", "matmul")
     equal = script(tree, "compare_binaries.py", *few)

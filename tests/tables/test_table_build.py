@@ -11,9 +11,8 @@ import jsonschema
 import pytest
 import triton
 import triton.language as tl
-from table_documents import DEFAULT, H200, TIE, TOOLCHAIN, WINNER, add_task, outcome
+from table_documents import DEFAULT, H200, SCHEMA, TIE, TOOLCHAIN, WINNER, add_task, outcome
 
-from results_db import Store
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Cost
@@ -23,22 +22,6 @@ from search_spaces.registry import load
 from tuner import runtime, tables
 from tuner.runtime import DeviceFacts
 from tuner.tables.launch_dtypes import launch_dtypes
-
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "table.schema.json").read_text(encoding="utf-8")
-)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def run_id(store):
-    environment = {"git": "abc123", "dirty": False, "system": "Linux"}
-    return store.begin_run("nightly", "ff", 0, environment, {}).run_id
 
 
 def workload(n=1024, **dims):
@@ -136,9 +119,7 @@ def test_bytes_are_stable_sorted_and_fit_the_schema(store, run_id, tmp_path):
     assert [list(entry["key"]) for entry in document["entries"]] == [["n", "dtype"]] * 3
     for entry in document["entries"]:
         entry["key"] = dict(sorted(entry["key"].items()))
-    sorted_text = json.dumps(document, indent=2, sort_keys=True)
-    assert json.dumps(document, indent=2) == sorted_text
-    assert sorted(first.read_text()) == sorted(sorted_text + "\n")
+    assert json.dumps(document, indent=2) == json.dumps(document, indent=2, sort_keys=True)
     assert tables.text_of(runtime.read(first)) == first.read_text()
     noted = store.exports()
     assert {Path(export.path) for export in noted} == {first, second}
@@ -150,7 +131,6 @@ def test_what_is_exported_is_what_the_runtime_finds(store, run_id, tmp_path):
     """Two toolchains of one card make two files; a process finds the one that is its own."""
     from importlib.metadata import version
 
-    runtime.clear()
     ours = replace(TOOLCHAIN, triton=version("triton"))
     add_task(store, run_id, workload(), selection=outcome())
     add_task(store, run_id, workload(), toolchain=ours, selection=outcome(winner=TIE))
@@ -272,9 +252,8 @@ def test_check_export_compares_disk_and_results(store, run_id, tmp_path):
 
 @pytest.mark.parametrize("reset", [[], ["y_ptr"]])
 def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches(reset):
-    spec = TensorSpec((64,), "float32")
-    indices = TensorSpec((64,), "int64")
-    halves = TensorSpec((64,), "bfloat16")
+    dtypes = {"x": "bfloat16", "at": "int64", "y": "float32"}
+    specs = {name: TensorSpec((64,), dtype) for name, dtype in dtypes.items()}
 
     @triton.jit
     def gather(x_ptr, at_ptr, bias_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -285,10 +264,10 @@ def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches(reset):
         triton.autotune([triton.Config({"BLOCK": 64})], key=["n"], reset_to_zero=reset)(gather),
         name="gather",
         workloads=[Workload.of(n=64, dtype="bfloat16")],
-        inputs=lambda w: {"x": halves, "at": indices},
-        outputs=lambda w: {"y": spec},
-        arguments=lambda w, t: {
-            "x_ptr": t["x"], "at_ptr": t["at"], "bias_ptr": None, "y_ptr": t["y"], "n": 64
+        inputs=lambda w: {name: specs[name] for name in ("x", "at")},
+        outputs=lambda w: {"y": specs["y"]},
+        arguments=lambda w, t: {f"{name}_ptr": t[name] for name in specs} | {
+            "bias_ptr": None, "n": 64
         },
         grid=lambda meta: (1,),
         reference=lambda w, t: t["x"][t["at"]],
@@ -297,10 +276,7 @@ def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches(reset):
     )  # fmt: skip
     (workload,) = kernel.workloads()
     config = kernel.default_config(workload, H200)
-    assert launch_dtypes(kernel, workload, config, H200) == {
-        "x_ptr": "bfloat16",
-        "at_ptr": "int64",
-        "y_ptr": "float32",
-    }
+    found = launch_dtypes(kernel, workload, config, H200)
+    assert found == {f"{name}_ptr": dtype for name, dtype in dtypes.items()}
     softmax = load("softmax")
     assert launch_dtypes(softmax, softmax.workloads()[0], {}, H200) is None, "it is looked up"

@@ -6,13 +6,14 @@ import csv
 import io
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from wsgiref.util import setup_testing_defaults
 
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
-from results_db import Store, TrialRecord
+from results_db import TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.log_ratio import LogRatio
 from search_spaces.recorded.recorded_space import RecordedSpace
@@ -23,16 +24,28 @@ WORKLOAD = Workload.of(n=1024, dtype="float16")
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        yield opened
+def run_id(store, run_id):
+    add_task(store, run_id, WORKLOAD, selection=outcome())
+    return run_id
+
+
+def read_rows(path):
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
 
 
 @pytest.fixture
-def run_id(store):
-    run_id = store.begin_run("nightly", "ff", 0, {"system": "Linux"}, {}).run_id
-    add_task(store, run_id, WORKLOAD, selection=outcome())
-    return run_id
+def study_of():
+    """Opens the only study of an Optuna database."""
+    import optuna
+
+    with ExitStack() as opened:
+
+        def load(path):
+            storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+            opened.callback(storage.engine.dispose)
+            return optuna.load_study(study_name=None, storage=storage)
+
+        yield load
 
 
 def test_every_format_is_stable_and_noted(store, run_id, tmp_path):
@@ -82,7 +95,7 @@ def test_t4_holds_all_trials_with_the_communitys_words(store, run_id, tmp_path):
 
 def test_csv_has_a_row_per_trial_and_keeps_hostile_text(store, run_id, tmp_path):
     (path,) = tables.export(store, run_id, tmp_path, "csv")
-    rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+    rows = read_rows(path)
     assert len(rows) == len(store.trials(store.tasks(run_id)[0].task_id))
     assert rows[-1]["message"] == '<script>alert(1)</script> it\'s "bad"\nindeed, it is'
     assert {row["status"] for row in rows} == set(map(str, Status))
@@ -96,7 +109,7 @@ def test_no_text_of_a_csv_export_is_a_formula(store, run_id, tmp_path):
     made = replace(trial, attempt_id="formula", number=900, config=config, message=message)
     store.record_trial(task.task_id, made)
     (path,) = tables.export(store, run_id, tmp_path, "csv")
-    rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+    rows = read_rows(path)
     (row,) = [row for row in rows if "calc" in row["message"]]
     assert row["config.extra"] == "'@y"
     assert row["message"] == "'=cmd|' /C calc'!A0"
@@ -134,7 +147,6 @@ def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
 
 
 def test_conditional_parameters_are_recorded_with_their_condition(store, run_id, tmp_path):
-    from results_db import TrialRecord
     from search_spaces.recorded.recorded_kernel import RecordedKernel
 
     configs = [{"split": False, "B": 3}, {"split": True, "B": 3, "parts": 2}]
@@ -156,15 +168,10 @@ def test_an_unknown_format_names_the_known(store, run_id, tmp_path):
     assert "csv" in raised.value.hint
 
 
-def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path):
-    import optuna
-
+def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path, study_of):
     (path,) = tables.export(store, run_id, tmp_path, "optuna")
-    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-    study = optuna.load_study(study_name=None, storage=storage)
-    task = store.tasks(run_id)[0]
-    trials = store.trials(task.task_id)
-    found = study.get_trials()
+    study = study_of(path)
+    trials, found = store.trials(store.tasks(run_id)[0].task_id), study.get_trials()
     assert [trial.params for trial in found] == [dict(trial.config) for trial in trials]
     assert [trial.value for trial in found] == [trial.median_us for trial in trials]
     assert [trial.user_attrs["status"] for trial in found] == [str(t.status) for t in trials]
@@ -185,7 +192,6 @@ def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path):
     attributes = {"kernel": "scale", "workload": WORKLOAD.as_dict(), "device": H200.name}
     found = {"winner": WINNER, "tie_set": [TIE, WINNER], "verdict": "faster"}
     assert study.user_attrs == attributes | found
-    storage.engine.dispose()
 
 
 def test_the_studies_open_in_optuna_dashboard(store, run_id, tmp_path):
@@ -213,32 +219,23 @@ def test_the_studies_open_in_optuna_dashboard(store, run_id, tmp_path):
     assert {item["name"] for item in found["union_search_space"]} == set(WINNER)
 
 
-def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, tmp_path):
-    import optuna
-
+def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, tmp_path, study_of):
     run_id = store.begin_run("odd", "ff", 0, {}, {}).run_id
     configs = [
         {"split": True, "how": "tree", "n": 3, "mix": 1, "scale": 0.5},
         {"split": False, "n": 5, "mix": True, "scale": None},
         {"split": True, "how": "<b>'\"\N{SNOWMAN}", "n": -4, "mix": 1.0, "scale": 2.0},
     ]
+    ratio = LogRatio(0.1, 0.0, 0.3)
     made = [
-        TrialRecord(
-            f"a{number}",
-            number,
-            config,
-            Status.CORRECT,
-            median_us=10.0 - number,
-            log_ratio=LogRatio(0.1, 0.0, 0.3),
-        )
-        for number, config in enumerate(configs)
+        TrialRecord(f"a{i}", i, config, Status.CORRECT, median_us=10.0 - i, log_ratio=ratio)
+        for i, config in enumerate(configs)
     ]
     built = {"split": False, "n": 7, "mix": 1, "scale": 0.5}
     made.append(TrialRecord("a3", 3, built, Status.CORRECT, source="built"))
     add_task(store, run_id, WORKLOAD, trials=made)
     (path,) = tables.export(store, run_id, tmp_path, "optuna")
-    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-    found = optuna.load_study(study_name=None, storage=storage).get_trials()
+    found = study_of(path).get_trials()
     texts = ["1", "true", "1.0", "1"]
     assert [t.params for t in found] == [
         {**config, "mix": text} for config, text in zip([*configs, built], texts, strict=True)
@@ -246,4 +243,3 @@ def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, 
     assert (found[3].state.name, found[3].constraints["fails"]) == ("PRUNED", -1.0)
     low, high = found[0].user_attrs["interval_us"]
     assert (low, high) == pytest.approx((10 * math.exp(-0.1), 10 * math.exp(0.2)))
-    storage.engine.dispose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from table_library import BIG, MODULE, count_tensors, key
+from table_library import BIG, MODULE, WITH_HOOK, adopted, count_tensors, key
 
 from tuner import runtime
 
@@ -54,6 +54,11 @@ def test_launches_keep_no_tensor(library):
 
 
 FAR = (key(64), {"BLOCK": 32, "num_warps": 1})
+#: What no config of a table may set.
+FOREIGN = (
+    *({"ir_override": "/etc/passwd"}, {"ptx_options": "--help"}, {"extern_libs": "x"}),
+    *({"debug": True}, {"grid": 1}, {"warmup": True}, {"n": 1}, {"FACTOR": 4}, {"__class__": 1}),
+)
 
 
 @pytest.mark.parametrize("how", ["argument", "environment"])
@@ -98,15 +103,32 @@ def test_another_word_for_a_miss_is_refused(library, caplog, monkeypatch):
     assert caplog.text.count("TUNER_MISS is never, not tune or default; misses tune") == 1
 
 
-def test_cold_misses_in_two_threads_tune_one_after_the_other(library):
+class Watched:
+    """A lock that says when a thread asks for it while another one holds it."""
+
+    def __init__(self):
+        self.lock, self.asked = threading.RLock(), threading.Event()
+
+    def __enter__(self):
+        if not self.lock.acquire(blocking=False):
+            self.asked.set()
+            self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_cold_misses_in_two_threads_tune_one_after_the_other(library, monkeypatch):
     library.load()
+    watched = Watched()
+    monkeypatch.setattr("tuner.runtime._launch._MISS", watched)
     bench, launched = library.module.bench, []
     second = threading.Thread(target=lambda: launched.append(library.launch(200)))
 
     def bench_beside_another(call, quantiles):
         if not library.module.BENCHED and not second.ident:
             second.start()
-            second.join(0.5)
+            watched.asked.wait()
         return bench(call, quantiles)
 
     library.module.scale._do_bench = bench_beside_another
@@ -135,13 +157,6 @@ def test_without_a_usable_table_it_tunes_with_one_warning(library, caplog, state
     assert len(library.module.BENCHED) == 4
     assert len(caplog.records) == 1
     assert str(library.tables) in caplog.text
-
-
-@pytest.mark.parametrize("path", ["a\\0b", "a\\0b.json", "/dev/zero", "."])
-def test_a_path_that_holds_no_table_is_said_once(library, caplog, path):
-    library.load(f'table="{path}"')
-    assert library.launch()[-1] == library.launch()[-1] == 64
-    assert len(caplog.records) == 1
 
 
 def test_a_stale_table_is_used_with_stale_use(library, caplog):
@@ -176,35 +191,13 @@ def test_the_table_may_be_named_by_argument_or_environment(library, monkeypatch)
     assert library.module.BENCHED == []
 
 
-def test_key_map_names_the_workload(library):
-    library.load('key_map=lambda args: {"size": args["n"], "factor": args["FACTOR"]}')
-    library.table(({"size": 100, "factor": 3}, BIG))
-    assert library.launch() == library.launch() == [128]
-    assert library.module.BENCHED == []
-
-
 @pytest.mark.parametrize(
     "config",
     [
-        {"BLOCK": 128, "ir_override": "/etc/passwd"},
-        {"BLOCK": 128, "ptx_options": "--help"},
-        {"BLOCK": 128, "extern_libs": "x"},
-        {"BLOCK": 128, "debug": True},
-        {"BLOCK": 128, "grid": 1},
-        {"BLOCK": 128, "warmup": True},
-        {"BLOCK": 128, "n": 1},
-        {"BLOCK": 128, "FACTOR": 4},
-        {"BLOCK": 128, "__class__": 1},
-        {"BLOCK": "128"},
-        {"BLOCK": 128.0},
-        {"BLOCK": True},
-        {"BLOCK": None},
-        {"BLOCK": 128, "num_warps": "4"},
-        {"BLOCK": 128, "num_warps": 0},
-        {"BLOCK": 128, "num_warps": 3},
-        {"BLOCK": 128, "num_warps": 2**20},
-        {"BLOCK": 128, "num_stages": 2**40},
-        {"BLOCK": 128, "num_stages": -1},
+        *({"BLOCK": 128, **more} for more in FOREIGN),
+        *({"BLOCK": 128, "num_warps": count} for count in ("4", 0, 3, 2**20)),
+        *({"BLOCK": 128, "num_stages": count} for count in (2**40, -1)),
+        *({"BLOCK": value} for value in ("128", 128.0, True, None)),
         {"num_warps": 4},
         {},
         {"BLOCK": 100},  # fits, and is refused by Triton itself
@@ -213,29 +206,29 @@ def test_key_map_names_the_workload(library):
     ids=str,
 )
 def test_a_config_that_must_not_or_cannot_be_launched_is_a_miss(library, caplog, config):
-    library.load()
+    kernel = library.load()
     library.table((key(), config))
     assert library.launch()[-1] == library.launch()[-1] == 64
+    assert kernel.best_config is kernel.configs[0]
     assert len(library.module.BENCHED) == 2
     assert len(caplog.records) == 1
     assert str(library.tables) in caplog.text
 
 
 def test_pre_hooks_of_configs_are_called_as_in_any_tuned_launch(library):
-    hooked = "triton.Config({'BLOCK': 256}, pre_hook=hook),"
-    two = MODULE.replace('triton.Config({"BLOCK": 128}, num_warps=4)', hooked)
-    library.load(source=two)
+    kernel = library.load(source=WITH_HOOK)
     library.table((key(), {"BLOCK": 256}), (key(50), {"BLOCK": 64, "num_warps": 2}))
     assert library.launch() == library.launch() == [256]
     assert library.module.HOOKED == [256, 256]
+    assert kernel.best_config is kernel.configs[1]
+    assert kernel.best_config.pre_hook is library.module.hook
     assert library.launch(50) == [64]
     assert library.module.HOOKED == [256, 256]
     assert library.module.BENCHED == []
 
 
 def test_a_config_with_an_unknown_hook_is_a_miss(library, caplog):
-    hooked = "triton.Config({'BLOCK': 256}, pre_hook=hook),"
-    library.load(source=MODULE.replace('triton.Config({"BLOCK": 128}, num_warps=4)', hooked))
+    library.load(source=WITH_HOOK)
     library.table((key(), {"BLOCK": 32}))
     library.launch()
     assert len(library.module.BENCHED) == 2
@@ -277,46 +270,36 @@ def test_values_json_cannot_hold_are_the_kernels_own(library, caplog):
 
 def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeypatch):
     """`adopt` reads our decorator as it reads Triton's, and its table is found again."""
-    from search_spaces.adoption.adopt import adopt
-    from search_spaces.kernel import Cost
-    from search_spaces.records import Device, TensorSpec, Workload
+    from search_spaces.records import Device, Workload
 
     monkeypatch.delenv("TRITON_INTERPRET")
-    kernel = library.load()
-
-    def specs(name):
-        return lambda w: {name: TensorSpec((w.size("n"),), w.text("dtype"))}
-
-    adopted = adopt(
-        kernel,
-        name="scale",
-        workloads=[Workload.of(n=100, dtype="float32")],
-        inputs=specs("x"),
-        outputs=specs("y"),
-        arguments=lambda w, t: {"x_ptr": t["x"], "y_ptr": t["y"], "n": w.size("n"), "FACTOR": 3},
-        grid=lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),),
-        reference=lambda w, inputs: inputs["x"] * 3,
-        cost=lambda w: Cost(1.0, 1.0),
-    )
-    assert adopted.place == "table_library:scale"
+    kernel, sized = library.load(), Workload.of(n=100, dtype="float32")
+    declared = adopted(kernel, sized)
+    assert declared.place == "scale_library:scale"
     kernel_hash = runtime.kernel_hash(kernel)
-    assert kernel_hash in adopted.kernel_hashes()  # with those that fill outputs
-    (sized,) = adopted.workloads()
+    assert kernel_hash in declared.kernel_hashes()  # with those that fill outputs
     device = Device("cuda", "NVIDIA H200", "cuda:90")
-    configs = list(adopted.space(sized).bind(sized, device).enumerate())
+    configs = list(declared.space(sized).bind(sized, device).enumerate())
     assert len(configs) == 2
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     for config in configs:
         runtime.clear()
         library.load()
         entry = (sized.as_dict(), dict(config))
-        library.table(entry, kernel=adopted.name, kernel_hash=kernel_hash)
+        library.table(entry, kernel=declared.name, kernel_hash=kernel_hash)
         assert library.launch() == [config["BLOCK"]]
         assert library.module.BENCHED == []
 
 
 def test_it_stands_where_tritons_autotuner_stands(library):
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import KernelInterface
+
     kernel = library.load()
+    direct = runtime.Autotuned(kernel.fn, kernel.configs, ["n"])
+    for each in (kernel, direct):
+        assert all(isinstance(each, kind) for kind in (Autotuner, KernelInterface))
+        assert isinstance(each, runtime.Autotuned)
     assert [config.kwargs for config in kernel.configs] == [{"BLOCK": 64}, {"BLOCK": 128}]
     assert kernel.keys == ["n"]
     assert kernel.arg_names == ["x_ptr", "y_ptr", "n", "FACTOR", "BLOCK"]
@@ -337,11 +320,9 @@ def test_heuristics_may_stand_on_either_side(library):
     )
     for source in (inside, outside):
         runtime.clear()
-        library.load(source=source)
-        tuned = getattr(library.module.scale, "fn", None)
-        own = library.module.scale if hasattr(library.module.scale, "hit") else tuned
-        facts = {"kernel_hash": runtime.kernel_hash(own)}
-        library.table((key(), BIG), **facts)
+        found = library.load(source=source)
+        own = found if hasattr(found, "hit") else found.fn
+        library.table((key(), BIG), kernel_hash=runtime.kernel_hash(own))
         x = torch.ones(100)
         y = torch.empty_like(x)
         library.module.scale[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, 100)

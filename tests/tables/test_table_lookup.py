@@ -22,13 +22,6 @@ keys = st.fixed_dictionaries(
 H200 = DeviceFacts("NVIDIA H200", target="cuda:90", sm_count=132, memory_bytes=150_100_000_000)
 
 
-@pytest.fixture(autouse=True)
-def _afresh(monkeypatch):
-    monkeypatch.delenv("TUNER_TABLES", raising=False)
-    monkeypatch.delenv("TUNER_DEVICE", raising=False)
-    runtime.clear()
-
-
 def table(entry_keys, rule=None) -> Table:
     entries = tuple(Entry(key, {"at": number}) for number, key in enumerate(entry_keys))
     rule = rule or Rule("nearest_log2", 1.0, ("M", "N"))
@@ -47,12 +40,9 @@ def test_nearest_matches_its_definition(entry_keys, requested):
     hit = table(entry_keys).find(requested)
     best = min(distance(requested, key) for key in entry_keys)
     if requested in entry_keys:
-        assert hit is not None
         assert (hit.how, hit.entry.key) == ("exact", requested)
     elif best <= 1.0 - 1e-9:
-        assert hit is not None
-        assert hit.how == "nearest"
-        assert hit.distance == pytest.approx(best, abs=1e-9)
+        assert (hit.how, hit.distance) == ("nearest", pytest.approx(best, abs=1e-9))
         assert distance(requested, hit.entry.key) == pytest.approx(best, abs=1e-9)
     elif best > 1.0 + 1e-9:
         assert hit is None
@@ -66,10 +56,9 @@ def test_nearest_matches_its_definition(entry_keys, requested):
 def test_the_order_of_entries_and_names_does_not_matter(entry_keys, requested, rng: random.Random):
     shuffled = [dict(rng.sample(list(key.items()), len(key))) for key in entry_keys]
     rng.shuffle(shuffled)
-    first, second = table(entry_keys).find(requested), table(shuffled).find(requested)
-    assert (first is None) == (second is None)
-    if first is not None and second is not None:
-        assert first.entry.key == second.entry.key
+    found = [table(given).find(requested) for given in (entry_keys, shuffled)]
+    one, other = (hit and hit.entry.key for hit in found)
+    assert one == other
 
 
 spans = st.fixed_dictionaries(
@@ -121,29 +110,21 @@ def test_what_is_no_size_of_a_span_is_outside(value):
 
 def test_equal_distances_go_to_the_smaller_key():
     ends = [{"M": 8, "N": 4, "dtype": "x"}, {"M": 2, "N": 4, "dtype": "x"}]
-    hit = table(ends).find({"M": 4, "N": 4, "dtype": "x"})
-    assert hit is not None
-    assert hit.entry.key["M"] == 2
+    assert table(ends).find({"M": 4, "N": 4, "dtype": "x"}).entry.key["M"] == 2
+
+
+KEY = {"M": 4, "N": 4, "dtype": "x"}
 
 
 @pytest.mark.parametrize(
     "requested",
     [
-        {"M": 4},
-        {"M": 4, "N": 4, "dtype": "x", "extra": 1},
-        {"M": 0, "N": 4, "dtype": "x"},
-        {"M": -4, "N": 4, "dtype": "x"},
-        {"M": math.nan, "N": 4, "dtype": "x"},
-        {"M": math.inf, "N": 4, "dtype": "x"},
-        {"M": True, "N": 4, "dtype": "x"},
-        {"M": None, "N": 4, "dtype": "x"},
-        {"M": "4", "N": 4, "dtype": "x"},
-        {"M": 4, "N": 4, "dtype": "y"},
-        {},
+        *({**KEY, "M": value} for value in (0, -4, math.nan, math.inf, True, None, "4")),
+        *({"M": 4}, {**KEY, "extra": 1}, {**KEY, "dtype": "y"}, {}),
     ],
 )
 def test_a_key_without_a_neighbour_is_a_miss(requested):
-    assert table([{"M": 4, "N": 4, "dtype": "x"}]).find(requested) is None
+    assert table([KEY]).find(requested) is None
 
 
 def test_booleans_text_and_none_match_as_adopted():
@@ -163,42 +144,48 @@ def test_booleans_text_and_none_match_as_adopted():
     assert [both.find({"M": value}).config["at"] for value in (True, 1, 1.0)] == [0, 1, 1]
 
 
+def put(folder, block=1, n=64, file="scale@x.json", **facts):
+    """A table of one entry in a folder."""
+    return written(folder / file, document([({"n": n}, {"BLOCK": block})], **facts))
+
+
+def look(folder, n=64, device=H200, **more):
+    return runtime.lookup("scale", {"n": n}, tables=folder, device=device, **more)
+
+
 def test_a_flag_and_a_number_are_remembered_apart(tmp_path):
     both = [({"n": True}, {"BLOCK": 1}), ({"n": 1}, {"BLOCK": 2})]
     written(tmp_path / "scale@x.json", document(both))
     for n, block in ((True, 1), (1, 2), (True, 1)):
-        hit = runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200)
-        assert hit.config["BLOCK"] == block
+        assert look(tmp_path, n).config["BLOCK"] == block
 
 
 def test_all_tables_of_a_kernel_together_have_the_bytes_of_one(tmp_path, caplog):
     """The file that goes beyond is named where it is missed; smaller ones after it are read."""
     padding = " " * (9 * 2**20)
     for name, size in (("scale@a.json", 1), ("scale@b.json", 2), ("scale@c.json", 3)):
-        path = tmp_path / name
-        written(path, document([({"n": size}, {"BLOCK": size})], rule="exact"))
+        path = put(tmp_path, size, size, name, rule="exact")
         if name != "scale@c.json":
             path.write_text(path.read_text() + padding)
     # What is refused by its own size is not read, and does not count.
     (tmp_path / "scale@0.json").write_text(2 * padding)
     other = DeviceFacts("NVIDIA B200", target="cuda:100", sm_count=148)
-    assert runtime.lookup("scale", {"n": 1}, tables=tmp_path, device=other) is None
+    assert look(tmp_path, 1, other) is None
     assert f"table {tmp_path / 'scale@b.json'} is not read: the tables of scale in" in caplog.text
-    assert runtime.lookup("scale", {"n": 1}, tables=tmp_path, device=H200).config == {"BLOCK": 1}
+    assert look(tmp_path, 1).config == {"BLOCK": 1}
     (tmp_path / "scale@a.json").unlink()
     runtime.clear()
-    assert runtime.lookup("scale", {"n": 2}, tables=tmp_path, device=H200).config == {"BLOCK": 2}
+    assert look(tmp_path, 2).config == {"BLOCK": 2}
 
 
 def test_the_rule_decides_what_a_miss_gets():
-    near, far = {"M": 5, "N": 4, "dtype": "x"}, {"M": 99, "N": 4, "dtype": "x"}
-    known = [{"M": 4, "N": 4, "dtype": "x"}]
-    assert table(known, Rule("exact", 1.0, ("M",))).find(near) is None
-    assert table(known, Rule("nearest_log2", 1.0, ("M",))).find(far) is None
-    assert table(known, Rule("nearest_log2", 1.0, ("N",))).find(near) is None
-    entries = (Entry(known[0], {"at": 0}),)
+    near, far = {**KEY, "M": 5}, {**KEY, "M": 99}
+    assert table([KEY], Rule("exact", 1.0, ("M",))).find(near) is None
+    assert table([KEY], Rule("nearest_log2", 1.0, ("M",))).find(far) is None
+    assert table([KEY], Rule("nearest_log2", 1.0, ("N",))).find(near) is None
+    entries = (Entry(KEY, {"at": 0}),)
     full = Table("k", "", DeviceFacts("d"), {}, entries, Rule("fallback", 1.0, ("M",)), {"at": 9})
-    found = [full.find(key) for key in (known[0], near, far)]
+    found = [full.find(key) for key in (KEY, near, far)]
     assert [(hit.how, hit.config["at"]) for hit in found] == [
         ("exact", 0),
         ("nearest", 0),
@@ -207,21 +194,14 @@ def test_the_rule_decides_what_a_miss_gets():
 
 
 def test_lookup_finds_the_table_of_kernel_and_device(tmp_path, caplog):
-    written(tmp_path / "scale@NVIDIA_H200-1.json", document([({"n": 64}, {"BLOCK": 1})]))
-    written(
-        tmp_path / "scale@NVIDIA_H100.json",
-        document([({"n": 64}, {"BLOCK": 2})], device="NVIDIA H100"),
-    )
-    written(
-        tmp_path / "scale_up@NVIDIA_H200.json",
-        document([({"n": 64}, {"BLOCK": 3})], kernel="scale_up"),
-    )
+    put(tmp_path, 1, file="scale@NVIDIA_H200-1.json")
+    put(tmp_path, 2, file="scale@NVIDIA_H100.json", device="NVIDIA H100")
+    put(tmp_path, 3, file="scale_up@NVIDIA_H200.json", kernel="scale_up")
     for device, block in (("NVIDIA H200", 1), (H200, 1), ("NVIDIA H100", 2)):
-        hit = runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=device)
-        assert hit is not None
+        hit = look(tmp_path, device=device)
         assert hit.config["BLOCK"] == block
-        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=device) is hit
-    assert runtime.lookup("scale", {"n": 90}, tables=[tmp_path], device=H200).how == "nearest"
+        assert look(tmp_path, device=device) is hit
+    assert look([tmp_path], 90).how == "nearest"
     assert not caplog.records
 
 
@@ -235,9 +215,9 @@ def test_lookup_finds_the_table_of_kernel_and_device(tmp_path, caplog):
     ],
 )
 def test_another_card_or_a_slice_of_one_is_another_device(tmp_path, caplog, facts):
-    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    put(tmp_path)
     for _ in range(3):
-        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=facts) is None
+        assert look(tmp_path, device=facts) is None
     assert len(caplog.records) == 1
     assert facts.name in caplog.text
     assert str(tmp_path) in caplog.text
@@ -252,75 +232,70 @@ def test_tables_of_cpu_kernels_are_found_on_the_cpu_they_were_made_on(tmp_path):
     facts = {"kind": "cpu", "target": ours.target, "sm_count": ours.sm_count, "memory_bytes": 1}
     content["device"] |= facts
     written(tmp_path / "scale@x.json", content)
-    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path).config == {"BLOCK": 1}
+    assert look(tmp_path, device=None).config == {"BLOCK": 1}
     runtime.clear()
     content["device"]["sm_count"] += 1
     written(tmp_path / "scale@x.json", content)
-    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path) is None
+    assert look(tmp_path, device=None) is None
 
 
 def test_a_miss_gives_the_default_and_one_warning(tmp_path, caplog):
-    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    put(tmp_path)
     for n in (1000, 2000, 3000):
-        hit = runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200, default={"BLOCK": 7})
+        hit = look(tmp_path, n, default={"BLOCK": 7})
         assert (hit.how, hit.config) == ("default", {"BLOCK": 7})
     assert len(caplog.records) == 1
     assert "n=1000" in caplog.text
 
 
 def test_keys_that_cannot_be_hashed_are_misses(tmp_path):
-    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    put(tmp_path)
     for value in ([64], {}, {64}):
-        assert runtime.lookup("scale", {"n": value}, tables=tmp_path, device=H200) is None
+        assert look(tmp_path, value) is None
 
 
 def test_tables_of_the_environment_come_before_the_packaged(tmp_path, monkeypatch):
     first, second = tmp_path / "a", tmp_path / "b"
-    written(first / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
-    written(second / "scale@x.json", document([({"n": 64}, {"BLOCK": 2})]))
+    put(first, 1)
+    put(second, 2)
     monkeypatch.setenv("TUNER_TABLES", f"{tmp_path / 'none'}:{second}:{first}")
-    assert runtime.lookup("scale", {"n": 64}, device=H200).config["BLOCK"] == 2
+    assert look(None).config["BLOCK"] == 2
     monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
-    assert runtime.lookup("scale", {"n": 64}).config["BLOCK"] == 2
+    assert look(None, device=None).config["BLOCK"] == 2
 
 
 def test_without_a_device_nothing_is_assumed(tmp_path, caplog, monkeypatch):
-    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
-    monkeypatch.setenv("TUNER_DEVICE", "")
+    put(tmp_path)
     monkeypatch.setattr("tuner.runtime._lookup.current_device", lambda: None)
-    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path) is None
+    assert look(tmp_path, device=None) is None
     assert "unknown device" in caplog.text
 
 
 @pytest.mark.parametrize("made_with", [{"triton": "1.0"}, {"torch": "1.0"}])
 def test_a_table_of_another_toolchain_is_aged(tmp_path, caplog, made_with):
-    path = written(
-        tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})], toolchain=made_with)
-    )
+    path = put(tmp_path, toolchain=made_with)
     for _ in range(2):
-        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=H200) is None
+        assert look(tmp_path) is None
     assert len(caplog.records) == 1
     assert str(path) in caplog.text
     assert "1.0" in caplog.text
-    used = runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=H200, stale="use")
-    assert used is not None
+    assert look(tmp_path, stale="use") is not None
 
 
 def test_a_table_of_other_source_is_aged_and_a_fresh_one_preferred(tmp_path, caplog):
-    written(tmp_path / "scale@a.json", document([({"n": 64}, {"BLOCK": 1})], source_hash="aa"))
-    requested = {"tables": tmp_path, "device": H200, "source": "bb"}
-    assert runtime.lookup("scale", {"n": 64}, **requested) is None
+    put(tmp_path, 1, file="scale@a.json", source_hash="aa")
+    assert look(tmp_path, source="bb") is None
     assert "other source code" in caplog.text
     runtime.clear()
-    written(tmp_path / "scale@b.json", document([({"n": 64}, {"BLOCK": 2})], source_hash="bb"))
-    assert runtime.lookup("scale", {"n": 64}, **requested).config["BLOCK"] == 2
+    put(tmp_path, 2, file="scale@b.json", source_hash="bb")
+    assert look(tmp_path, source="bb").config["BLOCK"] == 2
 
 
 def test_warnings_are_one_printable_line(tmp_path, caplog):
     hostile = "evil\n\x1b[2J" + "x" * 5000
     written(tmp_path / "scale.json", document(kernel=hostile))
     with caplog.at_level(logging.WARNING):
-        runtime.lookup("scale", {"n": hostile}, tables=tmp_path / "scale.json", device=hostile)
+        look(tmp_path / "scale.json", hostile, hostile)
     (record,) = caplog.records
     text = record.getMessage()
     assert text.isprintable()
@@ -330,9 +305,9 @@ def test_warnings_are_one_printable_line(tmp_path, caplog):
 def test_what_is_remembered_is_bounded(tmp_path):
     from tuner.runtime import _lookup
 
-    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    put(tmp_path)
     for n in range(_lookup.MAX_CACHED + 10):
-        runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200)
+        look(tmp_path, n)
     assert len(_lookup._hits) <= _lookup.MAX_CACHED
 
 

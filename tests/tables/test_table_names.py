@@ -10,23 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_documents import H200, WINNER, add_task, document, outcome, written
 
-from results_db import Store
 from search_spaces.records import Workload
 from tuner import runtime, tables
 from tuner.runtime import DeviceFacts
 
 LONG = "a_name_that_goes_on_" * 20
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def run_id(store):
-    return store.begin_run("nightly", "ff", 0, {}, {}).run_id
 
 
 def workload(**dims):
@@ -67,12 +55,9 @@ def test_no_kernel_replaces_anothers_file(store, run_id, tmp_path, names, kind):
     assert all(len(os.fsencode(path.name)) + 10 <= 255 for path in paths)
     if kind != "tuner":
         return
+    wanted = {"tables": tmp_path / "out", "device": H200.name, "stale": "use"}
     for name in names:
-        hit = runtime.lookup(
-            name, workload(n=64).as_dict(), tables=tmp_path / "out", device=H200.name, stale="use"
-        )
-        assert hit is not None
-        assert hit.config == WINNER
+        assert runtime.lookup(name, workload(n=64).as_dict(), **wanted).config == WINNER
     assert not [finding for finding in tables.check([tmp_path / "out"]) if "malformed" in finding]
 
 
@@ -88,8 +73,7 @@ def test_no_workload_replaces_anothers_file(store, run_id, tmp_path):
 
 def test_a_table_under_its_old_name_is_found(tmp_path):
     written(tmp_path / "Scale_it@x.json", document([({"n": 64}, {"BLOCK": 1})], kernel="Scale it"))
-    hit = runtime.lookup("Scale it", {"n": 64}, tables=tmp_path, device="NVIDIA H200")
-    assert hit is not None
+    assert runtime.lookup("Scale it", {"n": 64}, tables=tmp_path, device="NVIDIA H200")
 
 
 def test_checks_read_tables_of_devices_with_dots_in_their_names(store, run_id, tmp_path):
@@ -104,25 +88,18 @@ def test_checks_read_tables_of_devices_with_dots_in_their_names(store, run_id, t
 
 
 def test_tables_of_simulated_runs_are_no_tables_of_the_device(store, run_id, tmp_path):
-    add_task(
-        store,
-        run_id,
-        workload(n=64),
-        device=replace(H200, kind="simulated"),
-        selection=outcome(),
-    )
+    simulated = replace(H200, kind="simulated")
+    add_task(store, run_id, workload(n=64), device=simulated, selection=outcome())
     (path,) = tables.export(store, run_id, tmp_path / "out")
     assert path.name.startswith("scale@simulated-NVIDIA_H200-")
     assert runtime.read(path).device.kind == "simulated"
     (space,) = tables.export(store, run_id, tmp_path / "out", "space")
     assert "@simulated-" in space.name
     requested = workload(n=64).as_dict()
-    for device in (
-        "NVIDIA H200",
-        DeviceFacts("NVIDIA H200", "cuda", "cuda:90", 132, 150_000_000_000),
+    for device, found in (
+        ("NVIDIA H200", False),
+        (DeviceFacts("NVIDIA H200", "cuda", "cuda:90", 132, 150_000_000_000), False),
+        (DeviceFacts("NVIDIA H200", "simulated"), True),
     ):
-        assert runtime.lookup("scale", requested, tables=path, device=device, stale="use") is None
-    simulated = DeviceFacts("NVIDIA H200", "simulated")
-    assert (
-        runtime.lookup("scale", requested, tables=path, device=simulated, stale="use") is not None
-    )
+        hit = runtime.lookup("scale", requested, tables=path, device=device, stale="use")
+        assert bool(hit) == found

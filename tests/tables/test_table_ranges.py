@@ -18,6 +18,10 @@ H200 = DeviceFacts("NVIDIA H200", kind="cuda", target="cuda:90", sm_count=132)
 ALL = Span(1, 2**31 - 1)
 
 
+def of_entries(*entries, **more) -> Table:
+    return Table("k", "", H200, {}, entries, Rule("sizes"), launch_hash="aa", **more)
+
+
 def table(switches=(64, 700), low=1, high=8192, sizes=ALL, others=({"N": 4096},)) -> Table:
     """Entries for the parts of a range that end at the switches, for each of the other dims."""
     ends = [low - 1, *switches, high]
@@ -31,14 +35,15 @@ def table(switches=(64, 700), low=1, high=8192, sizes=ALL, others=({"N": 4096},)
         for other in others
         for number, (first, last) in enumerate(pairwise(ends))
     ]
-    return Table("k", "", H200, {}, tuple(entries), Rule("sizes"), launch_hash="aa")
+    return of_entries(*entries)
 
 
 @given(st.sets(st.integers(2, 8191), max_size=6), st.integers(1, 20000))
 def test_every_size_of_a_range_has_the_config_of_its_part(switches, size):
     switches = sorted(switches)
-    hit = table(switches).find({"M": size, "N": 4096})
+    hit = table(switches, others=({"N": 8}, {"N": 4096})).find({"M": size, "N": 4096})
     assert hit.config == {"BLOCK": sum(size > switch for switch in switches)}
+    assert hit.entry.key["N"] == 4096
     if size <= 8192:
         assert (hit.how, hit.distance) in (("range", 0.0), ("exact", 0.0))
     else:
@@ -54,45 +59,19 @@ def test_another_size_of_a_fixed_dim_misses():
 
 
 def test_a_part_is_used_only_where_its_config_is_valid():
-    even = table(sizes=Span(1, 10**6)).find({"M": 8193, "N": 4096})
-    assert even.how == "nearest"
-    bounded = Table(
-        "k", "", H200, {},
-        (
-            Entry({"M": 64}, {"B": 1}, sizes={"M": Span(16, 4096, 16)}, serves={"M": Span(1, 512)}),
-            Entry({"M": 777}, {"B": 2}, sizes={"M": ALL}, serves={"M": Span(513, 4096)}),
-        ),
-        Rule("sizes"),
-    )  # fmt: skip
+    assert table(sizes=Span(1, 10**6)).find({"M": 8193, "N": 4096}).how == "nearest"
+    bounded = of_entries(
+        Entry({"M": 64}, {"B": 1}, sizes={"M": Span(16, 4096, 16)}, serves={"M": Span(1, 512)}),
+        Entry({"M": 777}, {"B": 2}, sizes={"M": ALL}, serves={"M": Span(513, 4096)}),
+    )
     assert bounded.find({"M": 48}).config == {"B": 1}
-    assert bounded.find({"M": 49}).config == {
-        "B": 2
-    }  # no multiple of 16: the nearest that is right
-    assert bounded.find({"M": 49}).how == "nearest"
-
-
-def test_boxes_of_two_dims():
-    entries = [
-        Entry(
-            {"rows": rows, "cols": cols},
-            {"at": f"{rows} {cols}"},
-            sizes={"rows": ALL, "cols": ALL},
-            serves={"rows": Span(*of_rows), "cols": Span(*of_cols)},
-        )
-        for rows, of_rows in ((16, (1, 64)), (512, (65, 1024)))
-        for cols, of_cols in ((128, (1, 256)), (4096, (257, 8192)))
-    ]
-    found = Table("k", "", H200, {}, tuple(entries), Rule("sizes"))
-    assert found.find({"rows": 64, "cols": 256}).config == {"at": "16 128"}
-    assert found.find({"rows": 65, "cols": 256}).config == {"at": "512 128"}
-    assert found.find({"rows": 65, "cols": 257}).config == {"at": "512 4096"}
-    beyond = found.find({"rows": 65, "cols": 10**6})
-    assert (beyond.how, beyond.config) == ("nearest", {"at": "512 4096"})
+    other = bounded.find({"M": 49})  # no multiple of 16: the nearest that is right
+    assert (other.how, other.config) == ("nearest", {"B": 2})
 
 
 def test_an_own_entry_comes_before_a_range():
     own = Entry({"M": 100, "N": 4096}, {"BLOCK": 99})
-    found = Table("k", "", H200, {}, (*table().entries, own), Rule("sizes"))
+    found = of_entries(*table().entries, own)
     assert found.find({"M": 100, "N": 4096}).config == {"BLOCK": 99}
     assert found.find({"M": 101, "N": 4096}).config == {"BLOCK": 1}
 
@@ -100,9 +79,7 @@ def test_an_own_entry_comes_before_a_range():
 def test_a_table_of_ranges_survives_its_file(tmp_path):
     path = tmp_path / "k@NVIDIA_H200.json"
     coverage = ({"dim": "M", "sizes": "1..8192", "of": "N=4096", "worst_loss": 0.01},)
-    written = Table(
-        "k", "", H200, {}, table().entries, Rule("sizes"), launch_hash="aa", coverage=coverage
-    )
+    written = of_entries(*table().entries, coverage=coverage)
     path.write_text(text_of(written))
     read = runtime.read(path)
     assert read.entries == written.entries
@@ -110,9 +87,7 @@ def test_a_table_of_ranges_survives_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_size_beyond_the_ranges_is_said_once(tmp_path, caplog, monkeypatch, quiet):
-    monkeypatch.delenv("TUNER_TABLES", raising=False)
-    runtime.clear()
+def test_a_size_beyond_the_ranges_is_said_once(tmp_path, caplog, quiet):
     (tmp_path / "k@NVIDIA_H200.json").write_text(text_of(table()))
     with caplog.at_level(logging.WARNING, "tuner.runtime"):
         for size in (100, 8192, 10_000, 20_000, 10_000):
@@ -129,16 +104,6 @@ def test_a_size_beyond_the_ranges_is_said_once(tmp_path, caplog, monkeypatch, qu
     assert "M=701..8192, 0.3 octaves away" in said[0]
 
 
-def test_ten_thousand_entries_are_found_by_their_parts():
-    others = [{"N": 8 * n, "K": k} for n in range(1, 101) for k in range(1, 26)]
-    found = table(switches=(64, 700, 5000), others=others)
-    assert len(found.entries) == 10_000
-    for other in others[::97]:
-        for size, block in ((3, 0), (66, 1), (703, 2), (8000, 3)):
-            hit = found.find({**other, "M": size})
-            assert (hit.how, hit.config) == ("range", {"BLOCK": block})
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -149,32 +114,17 @@ def test_ten_thousand_entries_are_found_by_their_parts():
         ({"serves": {"M": [1.0, 5]}}, "in integers"),
         ({"serves": {"M": "all"}}, "entries[0].serves.M is not a list"),
         ({"serves": 3}, "entries[0].serves is not an object"),
+        ({"serves": {"M": [1, 65]}}, "serves.M: two entries serve 65"),
+        *(({"coverage": wrong}, "coverage") for wrong in ([3], {"a": 1}, [{"a": []}])),
+        ({"coverage": [{"a": 2**70}]}, "coverage"),
     ],
 )
-def test_contradictory_parts_are_refused_in_one_line(tmp_path, changes, said):
+def test_contradictory_parts_and_hostile_coverage_are_refused_in_one_line(tmp_path, changes, said):
     path = tmp_path / "k@NVIDIA_H200.json"
     data = json.loads(text_of(table()))
-    data["entries"][0] |= changes
+    (data if "coverage" in changes else data["entries"][0]).update(changes)
     path.write_text(json.dumps(data))
     with pytest.raises(TableError) as error:
         runtime.read(path)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_parts_that_overlap_are_refused(tmp_path):
-    path = tmp_path / "k@NVIDIA_H200.json"
-    data = json.loads(text_of(table()))
-    data["entries"][0]["serves"]["M"] = [1, 65]
-    path.write_text(json.dumps(data))
-    with pytest.raises(TableError) as error:
-        runtime.read(path)
-    assert "serves.M: two entries serve 65" in str(error.value)
-
-
-@pytest.mark.parametrize("coverage", [[3], {"a": 1}, [{"a": []}], [{"a": 2**70}]])
-def test_hostile_coverage_is_refused(tmp_path, coverage):
-    path = tmp_path / "k@NVIDIA_H200.json"
-    path.write_text(json.dumps({**json.loads(text_of(table())), "coverage": coverage}))
-    with pytest.raises(TableError):
-        runtime.read(path)

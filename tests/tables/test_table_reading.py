@@ -7,27 +7,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_documents import document, written
+from table_documents import SCHEMA, document, written
 
 from tuner import runtime
 from tuner.runtime import DeviceFacts, TableError
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "table.schema.json").read_text(encoding="utf-8")
-)
 GOOD = document([({"n": 64, "dtype": "float16"}, {"BLOCK": 1})], default={"BLOCK": 2})
 DEVICE = DeviceFacts("NVIDIA H200")
-
-
-@pytest.fixture(autouse=True)
-def _afresh():
-    runtime.clear()
 
 
 def changed(*path, to):
@@ -40,17 +31,11 @@ def changed(*path, to):
     return whole
 
 
-def read_or_refuse(path):
-    """The table, or None when it was refused as it should be."""
-    refusal = ""
-    try:
-        return runtime.read(path)
-    except TableError as error:
-        refusal = str(error)
-    assert refusal.isprintable()
-    return None
-
-
+#: Of a size of 64: no two ends or three numbers, no positive integers, or beside it.
+WRONG_SPANS = (
+    *(64, [64], [1, 64, 1, 1], ["1", "64"], [True, 64], [1.0, 64.0]),
+    *([0, 64], [1, 64, 0], [65, 128], [128, 1]),
+)
 BAD = {
     "empty": b"",
     "truncated": json.dumps(GOOD)[:-40],
@@ -95,18 +80,9 @@ BAD = {
     "median": changed("entries", 0, "median_us", to="10"),
     "tie set": changed("entries", 0, "tie_set", to=[3]),
     "sizes": changed("entries", 0, "sizes", to=[["n", 1, 64]]),
-    "span": changed("entries", 0, "sizes", to={"n": 64}),
-    "span of one": changed("entries", 0, "sizes", to={"n": [64]}),
-    "span of four": changed("entries", 0, "sizes", to={"n": [1, 64, 1, 1]}),
-    "span of text": changed("entries", 0, "sizes", to={"n": ["1", "64"]}),
-    "span of booleans": changed("entries", 0, "sizes", to={"n": [True, 64]}),
-    "span of fractions": changed("entries", 0, "sizes", to={"n": [1.0, 64.0]}),
-    "span from zero": changed("entries", 0, "sizes", to={"n": [0, 64]}),
-    "span without steps": changed("entries", 0, "sizes", to={"n": [1, 64, 0]}),
-    "big span": changed("entries", 0, "sizes", to={"n": [1, 10**400]}),
-    "span beside its size": changed("entries", 0, "sizes", to={"n": [65, 128]}),
-    "span backwards": changed("entries", 0, "sizes", to={"n": [128, 1]}),
     "span of no dim": changed("entries", 0, "sizes", to={"m": [1, 64]}),
+    "big span": changed("entries", 0, "sizes", to={"n": [1, 10**400]}),
+    **{f"span {wrong}": changed("entries", 0, "sizes", to={"n": wrong}) for wrong in WRONG_SPANS},
     "provenance": changed("provenance", to={"run": {}}),
     "default": changed("default", to=[1]),
     "key twice": changed("entries", to=GOOD["entries"] * 2),
@@ -121,10 +97,8 @@ def test_a_bad_file_is_refused_in_one_line_and_falls_back(name, tmp_path, caplog
     assert str(raised.value).isprintable()
     for n in (64, 65):
         requested = {"n": n, "dtype": "float16"}
-        hit = runtime.lookup(
-            "scale", requested, tables=tmp_path, device=DEVICE, default={"BLOCK": 9}
-        )
-        assert hit.how == "default"
+        more = {"tables": tmp_path, "device": DEVICE, "default": {"BLOCK": 9}}
+        assert runtime.lookup("scale", requested, **more).how == "default"
     assert len(caplog.records) == 1
     assert str(path) in caplog.text
 
@@ -153,16 +127,14 @@ def test_a_path_that_cannot_be_is_said_once(path, caplog):
 
 @pytest.mark.parametrize("endless", ["/dev/zero", "/proc/kmsg", "/proc/self/status", "pipe"])
 def test_a_link_to_what_has_no_end_is_not_read(tmp_path, endless):
-    """In a process of its own, which is ended if it waits."""
+    """In a process of its own, which ends with the test if it waits."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "scale@x.json").symlink_to(tmp_path / endless)
     code = f"""
 from tuner import runtime
 assert runtime.lookup("scale", {{"n": 1}}, tables={str(tmp_path)!r}, device="NVIDIA H200") is None
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "scale@x.json" in done.stderr
 
 
@@ -213,18 +185,14 @@ def test_any_change_is_read_or_refused_but_never_breaks(tmp_path, data, value):
         del place[step]
     path = tmp_path / "t.json"
     path.write_text(json.dumps(whole), encoding="utf-8")
-    table = read_or_refuse(path)
+    refusal, table = "", None
+    try:
+        table = runtime.read(path)
+    except TableError as error:
+        refusal = f"{error}"
+    assert refusal.isprintable()
     if table is None:
         return
     table.find({"n": 65, "dtype": "float16"})
     for entry in table.entries:
         assert table.find(entry.key).how == "exact"
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-@given(st.binary(max_size=300), st.integers(0, 2000))
-def test_any_damage_is_refused_or_harmless(tmp_path, noise, at):
-    raw = json.dumps(GOOD).encode()
-    path = tmp_path / "t.json"
-    path.write_bytes(raw[:at] + noise + raw[at + len(noise) :])
-    read_or_refuse(path)

@@ -12,15 +12,7 @@ from table_documents import document, written
 from tuner import runtime
 from tuner.runtime import DeviceFacts
 
-H100 = DeviceFacts("NVIDIA H100", "cuda", "cuda:90", sm_count=132, memory_bytes=80 << 30)
 HERE = DeviceFacts("NVIDIA H20", "cuda", "cuda:90", sm_count=78, memory_bytes=96 << 30)
-
-
-@pytest.fixture(autouse=True)
-def _afresh(monkeypatch):
-    for variable in ("TUNER_TABLES", "TUNER_DEVICE"):
-        monkeypatch.delenv(variable, raising=False)
-    runtime.clear()
 
 
 def table(folder, name: str, block: int, **facts):
@@ -77,12 +69,6 @@ def test_a_stale_table_of_a_sibling_is_not_used(tmp_path, monkeypatch):
     content = document([({"n": 64}, {"BLOCK": 1})], toolchain={"triton": "2.0.0"})
     written(tmp_path / "scale@NVIDIA_H200.json", content)
     assert find(tmp_path, "nearest", monkeypatch) is None
-
-
-def test_a_name_of_a_device_is_that_device_alone(tmp_path, monkeypatch):
-    table(tmp_path, "NVIDIA H200", 1)
-    assert find(tmp_path, "NVIDIA H100", monkeypatch) is None
-    assert find(tmp_path, "NVIDIA H200", monkeypatch).config == {"BLOCK": 1}
 
 
 counts = st.integers(1, 300)

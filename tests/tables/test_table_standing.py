@@ -49,24 +49,6 @@ def test_what_tuning_leaves_behind_is_empty_until_a_miss(library):
     assert kernel.nargs is None
 
 
-def test_a_config_that_is_refused_leaves_tritons_choice(library):
-    kernel = library.load()
-    library.table((key(), {"BLOCK": 100}))
-    library.launch()
-    assert kernel.best_config is kernel.configs[0]
-
-
-def test_hooks_get_the_launched_config(library):
-    hooked = "triton.Config({'BLOCK': 256}, pre_hook=hook),"
-    kernel = library.load(
-        source=MODULE.replace('triton.Config({"BLOCK": 128}, num_warps=4)', hooked)
-    )
-    library.table((key(), {"BLOCK": 256}))
-    library.launch()
-    assert kernel.best_config is kernel.configs[1]
-    assert kernel.best_config.pre_hook is library.module.hook
-
-
 def test_it_may_replace_tritons_decorator_everywhere(library, monkeypatch):
     monkeypatch.setattr(triton, "autotune", runtime.autotune)
     source = MODULE.replace("@autotune(", "@triton.autotune(")
@@ -88,64 +70,40 @@ def test_options_may_be_passed_by_position(library):
         runtime.autotune([], [], *[None] * 11)
 
 
-def test_it_is_an_instance_of_tritons_autotuner(library):
-    from triton.runtime.autotuner import Autotuner
-    from triton.runtime.jit import KernelInterface
-
-    kernel = library.load()
-    assert isinstance(kernel, Autotuner)
-    assert isinstance(kernel, KernelInterface)
-    assert isinstance(kernel, runtime.Autotuned)
-    direct = runtime.Autotuned(kernel.fn, kernel.configs, ["n"])
-    assert isinstance(direct, Autotuner)
+CASES = {"hit": ("fake", 100), "near": ("fake", 150), "miss": ("symbolic", 1000)}
+CASES |= {"hit among symbols": ("symbolic", 100), "a symbol": ("symbolic", None)}
 
 
-@pytest.mark.parametrize("mode", ["fake", "symbolic"])
-@pytest.mark.parametrize("n", [100, 150, 1000], ids=["hit", "near", "miss"])
-def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, mode, n):
-    """With the table's config if it was measured for that workload, else the library's pruned."""
+@pytest.mark.parametrize("case", CASES)
+def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, caplog, case):
+    """With the table's config if it was measured for that workload, else the library's pruned; a
+    size that is still a symbol is no workload."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.library import wrap_triton
 
     monkeypatch.delenv("TRITON_INTERPRET")
+    mode, n = CASES[case]
     source = MODULE.replace("    do_bench=bench,\n", "")
     kernel = library.load('prune_configs_by={"early_config_prune": prune}', source=source)
 
     def host(x):
         y = torch.empty_like(x)
         blocks = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)  # noqa: E731
-        wrap_triton(kernel)[blocks](x, y, n, FACTOR=3)
+        wrap_triton(kernel)[blocks](x, y, n or x.numel(), FACTOR=3)
         return y
 
     library.table((key(), {"BLOCK": 32, "num_warps": 2}))
-    graph = make_fx(host, tracing_mode=mode)(torch.zeros(n))
+    graph = make_fx(host, tracing_mode=mode)(torch.zeros(n or 100))
     (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
-    assert call.kwargs["kwargs"]["n"] == n
+    assert not n or call.kwargs["kwargs"]["n"] == n
     traced = kernel_side_table.get_kernel(call.kwargs["kernel_idx"])
     blocks = [config.kwargs["BLOCK"] for config in traced.configs]
-    assert blocks == ([32] if n == 100 else [64, 128])
+    assert blocks == {100: [32], None: [64]}.get(n, [64, 128])
     assert len(call.kwargs["grid"]) == len(blocks)
     assert kernel.early_config_prune is library.module.prune
-
-
-def test_a_size_that_is_still_a_symbol_is_no_workload(library, monkeypatch, caplog):
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.library import wrap_triton
-
-    monkeypatch.delenv("TRITON_INTERPRET")
-    kernel = library.load(source=MODULE.replace("    do_bench=bench,\n", ""))
-    library.table((key(), BIG))
-
-    def host(x):
-        y = torch.empty_like(x)
-        wrap_triton(kernel)[(2,)](x, y, x.numel(), FACTOR=3)
-        return y
-
-    graph = make_fx(host, tracing_mode="symbolic")(torch.zeros(100))
-    (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
-    assert len(call.kwargs["grid"]) == 2
-    assert len([record for record in caplog.records if record.name == "tuner.runtime"]) == 1
+    if not n:
+        assert len([record for record in caplog.records if record.name == "tuner.runtime"]) == 1
 
 
 def test_wrap_triton_leaves_an_interpreted_kernel_alone(library):
@@ -153,24 +111,6 @@ def test_wrap_triton_leaves_an_interpreted_kernel_alone(library):
 
     kernel = library.load()
     assert wrap_triton(kernel) is kernel
-
-
-def test_a_library_that_reads_best_config_on_the_host_runs_on(library):
-    """As mamba's ssd and vLLM do: a second launch sized by the first one's block."""
-    reading = (
-        MODULE
-        + """
-
-def host(x, y):
-    scale[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), FACTOR=3)
-    return scale.best_config.kwargs["BLOCK"], scale.best_config.num_warps
-"""
-    )
-    library.load(source=reading)
-    library.table((key(), BIG))
-    x = torch.ones(100)
-    for _ in range(2):
-        assert sys.modules["table_library"].host(x, torch.empty_like(x)) == (128, 4)
 
 
 COMPILED = """
@@ -211,7 +151,7 @@ def test_the_compiler_traces_it_as_tritons_own(library, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.setenv("PYTHONPATH", str(library.folder), prepend=os.pathsep)
     done = subprocess.run(
-        [sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "grids [(2, 1, 1), (1, 1, 1)]" in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from table_documents import add_task, outcome
-from table_library import BIG, MODULE, key
+from table_library import BIG, MODULE, adopted, key
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -14,6 +14,9 @@ WIDE = MODULE.replace(
     "def scale(x_ptr, y_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr)",
     "def scale(x_ptr, y_ptr, n, batch=1, FACTOR: tl.constexpr = 3, BLOCK: tl.constexpr = 32)",
 )
+BIASED = MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr")
+#: With a factor in the key.
+KEYED = MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]')
 OTHER = {"BLOCK": 64, "num_warps": 2}
 
 
@@ -109,14 +112,6 @@ def test_a_dim_that_cannot_be_had_is_said_once_with_the_remedy(
     assert all(part in caplog.text for part in named), caplog.text
 
 
-def test_a_table_without_a_dtype_matches_no_dtype(library, caplog):
-    library.load()
-    library.table(({"n": 100}, BIG))
-    library.launch()
-    assert library.module.BENCHED
-    assert "has no dim for dtype" in caplog.text
-
-
 def test_the_dtype_is_that_of_the_first_parameter_with_a_tensor(library, caplog):
     library.load()
     library.table(
@@ -130,8 +125,7 @@ def test_the_dtype_is_that_of_the_first_parameter_with_a_tensor(library, caplog)
 
 
 def test_a_first_parameter_that_may_be_none_does_not_mix_dtypes(library):
-    optional = MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr")
-    library.load(source=optional)
+    library.load(source=BIASED)
     library.table((key(), BIG), (key(dtype="float16"), OTHER))
     x, y = tensors()
     half, out = x.half(), y.half()
@@ -148,14 +142,9 @@ DTYPES = {"bias": "int64", "x_ptr": "bfloat16", "y_ptr": "float32"}
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_the_dtypes_of_all_tensors_belong_to_the_key(library, caplog, by_name):
-    library.load(source=MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr"))
+    kernel = library.load(source=BIASED)
     library.table((key(dtype="int64"), BIG, DTYPES))
-    kernel = library.module.scale
-    right = {
-        "bias": torch.zeros(100, dtype=torch.int64),
-        "x_ptr": torch.zeros(100, dtype=torch.bfloat16),
-        "y_ptr": torch.zeros(100),
-    }
+    right = {name: torch.zeros(100, dtype=getattr(torch, d)) for name, d in DTYPES.items()}
 
     def hit(**other):
         given = {**right, **other, "n": 100, "FACTOR": 3}
@@ -186,7 +175,7 @@ def test_the_dtypes_of_all_tensors_belong_to_the_key(library, caplog, by_name):
 def test_an_entry_without_dtypes_is_one_of_equal_floating_point_tensors(
     library, caplog, bias, x, y, found
 ):
-    library.load(source=MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr"))
+    library.load(source=BIASED)
     library.table((key(), BIG))
     given = [torch.zeros(100, dtype=getattr(torch, dtype)) for dtype in (bias, x, y)]
     for _ in range(2):
@@ -196,10 +185,7 @@ def test_an_entry_without_dtypes_is_one_of_equal_floating_point_tensors(
 
 
 def test_flags_none_and_text_are_found_as_adopted(library, caplog):
-    flagged = MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]').replace(
-        "mask=at < n) * FACTOR", "mask=at < n)"
-    )
-    library.load(source=flagged)
+    library.load(source=KEYED.replace("mask=at < n) * FACTOR", "mask=at < n)"))
     values = [True, 0, None, "relu", 1.5, 2]
     blocks = [32 * 2**at for at in range(len(values))]
     library.table(
@@ -223,7 +209,7 @@ def test_flags_none_and_text_are_found_as_adopted(library, caplog):
 
 
 def test_a_table_that_distinguishes_true_from_one_matches_by_type(library):
-    library.load(source=MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]'))
+    library.load(source=KEYED)
     library.table(({**key(), "FACTOR": True}, BIG), ({**key(), "FACTOR": 1}, OTHER))
     x, y = tensors()
     for _ in range(2):
@@ -232,13 +218,9 @@ def test_a_table_that_distinguishes_true_from_one_matches_by_type(library):
 
 
 def test_dtypes_and_constants_as_arguments_are_their_text(library):
-    library.load(source=MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]').replace("* FACTOR", ""))
-    library.table(
-        ({**key(), "FACTOR": "float16"}, BIG),
-        ({**key(), "FACTOR": 7}, {"BLOCK": 32}),
-    )
+    scale = library.load(source=KEYED.replace("* FACTOR", ""))
+    library.table(({**key(), "FACTOR": "float16"}, BIG), ({**key(), "FACTOR": 7}, {"BLOCK": 32}))
     x, y = tensors()
-    scale = library.module.scale
     assert scale.hit(x, y, 100, torch.float16).config == BIG
     assert scale.hit(x, y, 100, triton.language.constexpr(7)).config == {"BLOCK": 32}
 
@@ -255,6 +237,18 @@ def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
         library.load(options)
 
 
+@pytest.fixture
+def export(store, run_id, tmp_path):
+    """Exports a result of a workload of a kernel."""
+    from tuner import tables
+
+    def exported(kernel, workload):
+        add_task(store, run_id, workload, selection=outcome())
+        return tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": kernel})
+
+    return exported
+
+
 @pytest.mark.parametrize(
     ("dims", "options", "warnings"),
     [
@@ -268,44 +262,21 @@ def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
     ],
 )
 def test_an_export_names_the_table_that_no_launch_can_hit(
-    library, caplog, monkeypatch, tmp_path, dims, options, warnings
+    library, caplog, monkeypatch, export, dims, options, warnings
 ):
-    from results_db import Store
-    from search_spaces.adoption.adopt import adopt
-    from search_spaces.kernel import Cost
-    from search_spaces.records import TensorSpec, Workload
-    from tuner import tables
+    from search_spaces.records import Workload
 
     monkeypatch.delenv("TRITON_INTERPRET")
     values = {"n": 64, "dtype": "float16", "rows": 8, "FACTOR": 3}
     workload = Workload.of(**{name: values[name] for name in dims})
-    adopted = adopt(
-        library.load(options),
-        name="scale",
-        workloads=[workload],
-        dims=dims,
-        inputs=lambda w: {"x": TensorSpec((64,), "float16")},
-        outputs=lambda w: {"y": TensorSpec((64,), "float16")},
-        arguments=lambda w, t: {"x_ptr": t["x"], "y_ptr": t["y"], "n": 64, "FACTOR": 3},
-        grid=lambda meta: (1,),
-        reference=lambda w, inputs: inputs["x"] * 3,
-        cost=lambda w: Cost(1.0, 1.0),
-    )
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
-        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
-        add_task(store, run_id, workload, selection=outcome())
-        tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": adopted})
+    export(adopted(library.load(options), workload, dims=dims), workload)
     assert len(caplog.records) == bool(warnings)
     assert all(part in caplog.text for part in warnings), caplog.text
 
 
 @pytest.mark.parametrize("ranges", [{"x_ptr[0]": (65, 500)}, None], ids=["a dim", "calls"])
-def test_an_export_asks_for_no_dim_that_is_made_of_a_captured_call(
-    library, caplog, tmp_path, ranges
-):
+def test_an_export_asks_for_no_dim_that_is_made_of_a_captured_call(library, caplog, export, ranges):
     import tuner
-    from results_db import Store
-    from tuner import tables
 
     library.load()
     with tuner.capture() as calls:
@@ -313,8 +284,5 @@ def test_an_export_asks_for_no_dim_that_is_made_of_a_captured_call(
         library.launch(300)
     kernel = calls["scale"].declare(ranges=ranges)
     caplog.clear()
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
-        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
-        add_task(store, run_id, kernel.workloads()[0], selection=outcome())
-        assert tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": kernel})
+    assert export(kernel, kernel.workloads()[0])
     assert not caplog.records
