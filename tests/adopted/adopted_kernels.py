@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,37 +112,21 @@ def filled(
 
 
 def launch_from_table(
-    adopted: Adopted,
-    kernel: Kernel,
-    workload: Workload,
-    config: Config,
-    folder: Path,
-    device: str = "cuda",
-) -> dict[str, Any]:
-    """Launch the package's kernel on a device with the table in `folder`, and say what came of it.
+    adopted: Adopted, kernel: Kernel, workload: Workload, config: Config, folder: Path
+) -> tuple[Any, float]:
+    """Launch the package's kernel on a GPU with the table in `folder`.
 
-    hit: the config that was found, None for a miss. error: the largest relative error of an output.
+    Returns the hit, None for a miss, and the largest relative error of an output.
     """
     tuned, launched = swapped(adopted, kernel, folder)
-    tensors = filled(kernel, workload, config, device)
+    tensors = filled(kernel, workload, config, "cuda")
     args, kwargs = call(kernel, workload, tensors, config)
     hit = tuned.hit(*args, **kwargs)
-    launched[_grid(kernel, workload, tensors, config)](*args, **kwargs)
-    expected = kernel.reference(workload, kernel.make_inputs(workload, 1, device))
+    given = kernel._given.arguments_of(workload, tensors, kernel._parts.launch_values(config))
+    launched[lambda meta: tuple(kernel._given.grid({**meta, **given}))](*args, **kwargs)
+    expected = kernel.reference(workload, kernel.make_inputs(workload, 1, "cuda"))
     errors = [
         float((tensors[name].double() - exact).norm() / exact.norm())
         for name, exact in expected.items()
     ]
-    return {
-        "hit": None if hit is None else dict(hit.config),
-        "error": max(errors),
-    }
-
-
-def _grid(
-    kernel: Kernel, workload: Workload, tensors: Mapping[str, Any], config: Config
-) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
-    """The grid of a launch; tensors are the caller's, not what the interpreter makes of them."""
-    values = kernel._parts.launch_values(config)
-    given = kernel._given.arguments_of(workload, tensors, values)
-    return lambda meta: tuple(kernel._given.grid({**meta, **given}))
+    return hit, max(errors)

@@ -97,14 +97,9 @@ def library(farm, kernels, tmp_path_factory):
     for name, task in tasks.items():
         winners[name] = store.trials(task.task_id)[-1].config
         selection = SelectionRecord(
-            winner=winners[name],
-            tie_set=(winners[name],),
-            verdict="faster",
-            default=store.trials(task.task_id)[0].config,
-            median_us=10.0,
-            default_us=20.0,
-            log_ratio=LogRatio(0.69, 0.68, 0.70),
-        )
+            winners[name], (winners[name],), "faster", median_us=10.0, default_us=20.0,
+            default=store.trials(task.task_id)[0].config, log_ratio=LogRatio(0.69, 0.68, 0.70),
+        )  # fmt: skip
         store.record_selection(task.task_id, selection, ())
     folder = tmp_path_factory.mktemp("tables")
     declared_kernels = {kernel.name: kernel for kernel in kernels.values()}
@@ -164,6 +159,6 @@ def test_on_a_gpu_each_is_tuned_and_launched_from_its_table(tuned, kernels, name
     assert selection is not None
     assert selection.median_us
     workload = kernel.workloads()[-1]
-    found = launch_from_table(KERNELS[name], kernel, workload, selection.winner, folder)
-    assert found["hit"] is not None
-    assert found["error"] <= kernel.tolerance(workload).relative
+    hit, error = launch_from_table(KERNELS[name], kernel, workload, selection.winner, folder)
+    assert hit is not None
+    assert error <= kernel.tolerance(workload).relative

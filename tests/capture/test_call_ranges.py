@@ -415,7 +415,6 @@ def test_a_range_of_captured_calls_stands_in_config_yaml(campaign, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("n: 60", "m: 60"), "ranges names m, which is no argument and no dim of a tensor"),
         (("{n: 60..300}", "{n: 60..300, m: 1..9}"), "captured calls have one range"),
         (("ranges", "workloads: [{n: 8}]\n        ranges"), "n is given by a workload"),
         (("ranges", "workloads: [{}]\n        ranges"), "no such call was captured"),

@@ -75,10 +75,11 @@ def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
     assert "1 trials (0 failed)" in done.stdout + done.stderr
 
 
-ABORTING = """
-import os, torch, triton
-import triton.language as tl
-
+#: Its kernel, for other programs.
+KERNEL = SCRIPT.partition("if __name__")[0]
+ABORTING = (
+    KERNEL
+    + """
 def grid(n):
     return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 
@@ -87,11 +88,6 @@ def ending(args):
         os.abort()
 
 ENDED = []
-
-@triton.jit
-def doubled(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
 
 @triton.heuristics({"TWO": lambda args: ending(args) or 2})
 @triton.jit
@@ -107,6 +103,7 @@ else:
 import atexit
 atexit.register(ENDED.append, 1)
 """
+)
 
 
 def test_a_call_that_aborts_when_it_runs_again_costs_itself_alone(tmp_path, monkeypatch, capfd):
@@ -175,7 +172,7 @@ def test_mistakes_of_a_run_of_calls_are_refused_in_one_line(unusable, arguments,
 def test_the_modules_of_the_working_folder_are_importable_for_a_run_of_calls(
     tmp_path, monkeypatch, capfd
 ):
-    (tmp_path / "kernels_of_folder.py").write_text(SCRIPT.partition("if __name__")[0])
+    (tmp_path / "kernels_of_folder.py").write_text(KERNEL)
     script = "import torch, kernels_of_folder as k\n"
     script += "k.doubled[lambda meta: (4,)](torch.ones(100), torch.empty(100), 100, BLOCK=32)\n"
     (tmp_path / "script.py").write_text(script)

@@ -119,10 +119,9 @@ def test_views_of_one_storage_share_a_buffer_only_where_they_overlap(kernels):
     whole = torch.randn(3000)
     apart = whole[:1000], whole[1000:2000], whole[2000:]
     overlapping = whole[:1000], whole[4:1004], whole[2000:]
-    with tuner.capture() as calls:
-        launch(kernels.plain, *apart, BLOCK=128)
-        launch(kernels.plain, *overlapping, BLOCK=128)
-    first, second = calls.records
+    (first,), (second,) = (
+        captured(launch, kernels.plain, *views, BLOCK=128).records for views in (apart, overlapping)
+    )
     assert [view.buffer for view in first.views] == [0, 1, 2]
     assert [(view.buffer, view.offset) for view in second.views] == [(0, 0), (0, 16), (1, 0)]
     assert second.buffers[0].bytes == 4016
@@ -163,8 +162,8 @@ def test_contents_of_integers_are_kept_and_of_others_on_request_only(kernels):
 
 def test_contents_are_those_before_the_launch(kernels):
     index = torch.arange(64)
-    with tuner.capture() as calls:
-        kernels.gathered[(1,)](index.flip(0).contiguous(), index, index, 64, None, (1,), 64)
+    given = index.flip(0).contiguous(), index, index, 64, None, (1,), 64
+    calls = captured(kernels.gathered[(1,)], *given)
     assert torch.equal(index, torch.arange(64).flip(0))
     shared = calls.records[0].buffers[1]
     assert calls[0].contents[shared.contents] == torch.arange(64).numpy().tobytes()
