@@ -17,7 +17,7 @@ import pytest
 # Triton imports Gluon at the first launch. If that is an interpreted one, Gluon keeps functions
 # that the interpreter has replaced for the launch, and no Gluon compiles in that process any more.
 import triton.experimental.gluon  # noqa: F401
-from full_run import FullRun, turn, whole  # noqa: F401 - fixtures of all tests
+from full_run import FullRun, in_turn, turn, whole  # noqa: F401 - fixtures of all tests
 from hypothesis import settings
 from postgres_server import PostgresServer, private_postgres
 

@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -251,6 +251,14 @@ def whole(request: pytest.FixtureRequest) -> bool:
     """Whether the unit of this test runs whole; otherwise one variant is enough."""
     plugin: FullRun = request.config.pluginmanager.getplugin("full run")
     return plugin.selection.is_whole(unit_of(request.node))
+
+
+@pytest.fixture
+def in_turn(request: pytest.FixtureRequest) -> Callable[[Sequence[str]], list[str]]:
+    """All of some families in a full run; every fifth, in rotation, where none of them is asked."""
+    selection = request.config.pluginmanager.getplugin("full run").selection
+    step = 1 if selection.mode == "all" else 5
+    return lambda names: list(names[selection.rotation % step :: step])
 
 
 @pytest.fixture

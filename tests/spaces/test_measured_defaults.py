@@ -101,6 +101,7 @@ def fit(output: Path, *arguments: str) -> list[dict[str, object]]:
     return json.loads(output.read_text())
 
 
+@pytest.mark.full
 def test_the_committed_winners_are_those_of_the_committed_results(tmp_path):
     fit(tmp_path / "fitted.json")
     assert (tmp_path / "fitted.json").read_bytes() == measured_defaults.FILE.read_bytes()
