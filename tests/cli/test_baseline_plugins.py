@@ -63,7 +63,6 @@ def test_a_baseline_of_a_package_is_measured_and_verified(tuner, folder, install
     }  # fmt: skip
 
 
-@pytest.mark.full
 def test_a_campaign_confirms_against_it(tuner, folder, install):
     install({"fast": "fast_scales:right"})
     result = tuner("run", scale_kernel(folder), "--workload", "n=1000")

@@ -79,7 +79,7 @@ def stored(folder: Path, run_id: int) -> list[str]:
         ]
 
 
-@pytest.mark.parametrize("when", [pytest.param("loading", marks=pytest.mark.full), "searching"])
+@pytest.mark.parametrize("when", ["loading", "searching"])
 def test_a_run_ends_with_the_name_of_the_edited_file(folder, when):
     edited = []
 

@@ -70,7 +70,6 @@ def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.full
 def test_a_full_disk_fails_no_config_and_the_same_command_goes_on(tuner, folder):
     (folder / "config.yaml").write_text(COMPILED)
     scratch = folder / "scratch"

@@ -178,7 +178,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.full
 @pytest.mark.ray
 def test_a_ray_that_the_script_connected_beside_such_a_module_is_refused(script, tmp_path):
     (tmp_path / "workers.py").write_text(USERS)

@@ -91,7 +91,7 @@ def holds(config, workload, device): return config["BLOCK"] >= workload.size("n"
 """
 
 
-@pytest.mark.parametrize("truthful", [pytest.param(True, marks=pytest.mark.full), False])
+@pytest.mark.parametrize("truthful", [True, False])
 def test_a_config_said_to_be_valid_at_another_size_is_run_there(tuner, folder, truthful):
     rule = '[Constraint("hold", holds, "a row needs a block")]' if truthful else "[]"
     (folder / "k.py").write_text(f"{HOLDING}\nCONSTRAINTS = {rule}\n")

@@ -95,7 +95,6 @@ def test_the_hash_identifies_what_runs(artifacts, cache):
     assert built(cache, CONFIGS[0] | {"unused": 1}).binary_hash == artifacts[0].binary_hash
 
 
-@pytest.mark.full
 def test_the_hash_of_another_precision_is_another(artifacts, cache):
     half = built(cache, CONFIGS[0] | {"precision": "fp16"})
     assert half.binary_hash != artifacts[0].binary_hash

@@ -104,7 +104,6 @@ def test_headers_are_made_after_two_builds_and_for_all_flags(tmp_path):
     assert build(tmp_path / "other", home, -1) not in ("[]", first)
 
 
-@pytest.mark.full
 def test_a_baseline_makes_no_header(tmp_path):
     assert build(tmp_path / "baseline", tmp_path / "home", 1, BASELINE) == "[]\n[]"
 
@@ -124,7 +123,6 @@ def test_kernels_linked_with_an_empty_library_compute_the_same(tmp_path):
     assert "libtorch_cpu.so" in needed(kernels[0])
 
 
-@pytest.mark.full
 def test_a_kernel_is_linked_as_usual_where_the_empty_library_fails(tmp_path):
     build(tmp_path / "broken", tmp_path / "home", 0, LINKED)
     assert list((tmp_path / "broken" / "cache").rglob("*.main.so"))

@@ -75,7 +75,6 @@ def test_a_deleted_database_ends_the_run_and_is_saved(
         assert store.trials(task.task_id)[: len(kept)] == kept
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_waits_for_a_locked_database(farm: Farm) -> None:
     farm.variables["TUNER__DATABASE__TIMEOUT"] = "0.1s"

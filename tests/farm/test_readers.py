@@ -51,7 +51,6 @@ def test_nohup_ignores_a_hang_up(tmp_path):
     assert (done.returncode, done.stdout) == (0, b"lasted\n"), done.stderr
 
 
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_service_whose_output_fails_keeps_serving(tmp_path):
     farm = Farm(tmp_path / "farm")

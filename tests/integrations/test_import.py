@@ -196,7 +196,6 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, name, text,
     assert caught.value.hint
 
 
-@pytest.mark.full  # every place of every file; above is one of each kind
 def test_no_file_with_other_values_is_an_unexpected_error(tmp_path, shipped):
     """Each value of a good file in turn is replaced: the file is imported, or refused in a line."""
     t4 = {
