@@ -185,7 +185,7 @@ def find(fix: Fix, *, full: bool) -> str | None:
         ).stdout.split("\0")
         for name in filter(None, tracked):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
         text = (folder / fix.file).read_text()
         if text.count(fix.now) != 1:
             sys.exit(

@@ -179,6 +179,7 @@ class PoolContract:
         artifacts: list[Artifact] = []
         waiting = len(configs)
         idle = [name for name, ready in farm.ready.items() if ready]
+        present, lost = {*idle}, 0
         while waiting or artifacts:
             while artifacts and idle:
                 artifact, worker = artifacts.pop(), idle.pop()
@@ -196,8 +197,15 @@ class PoolContract:
                     idle.append(event.worker_id)
                 elif isinstance(event, WorkerReady):
                     idle.append(event.worker.worker_id)
+                    present.add(event.worker.worker_id)
                 elif isinstance(event, WorkerGone):
                     idle = [name for name in idle if name != event.worker_id]
+                    present.discard(event.worker_id)
+                elif isinstance(event, JobLost):
+                    # A worker that is lost is gone first, or it would get the next job.
+                    lost += 1
+                    assert not any(job_id.endswith(f"-{name}") for name in present)
+        assert lost
         assert set(seen.values()) == {1}
         farm.ready.update(dict.fromkeys(farm.ready, False))
         farm.ready.update(dict.fromkeys(idle, True))
