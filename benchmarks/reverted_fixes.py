@@ -131,9 +131,11 @@ FIXES = (
     Fix(
         "identity",
         "538346ed",
-        "tuner/runtime/_values.py",
-        "        found.append([item.name, item.init, item.compare, *given])\n",
-        "        found.append([item.name, item.init, item.compare])\n",
+        "tuner/runtime/identity.py",
+        """                with self._at(f"attribute {name}"):
+                    self.value(found)
+""",
+        "",
         ("tests/spaces/test_identity_pairs.py", "tests/spaces"),
     ),
     Fix(
