@@ -6,6 +6,7 @@ home of the process that starts them.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -28,6 +29,11 @@ def _list_written() -> set[Path]:
     return {place for place in places if place.exists()}
 
 
+def _remove(home: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and no fork of it
+        shutil.rmtree(home, ignore_errors=True)
+
+
 def _move_home() -> Path | None:
     """Set the environment; the new home, or None in a process of tests that has one already."""
     # A thread of torch that has nothing to do must not spin, as it does by default, or short tests
@@ -37,6 +43,8 @@ def _move_home() -> Path | None:
         return None
     os.environ[_USERS] = f"{Path.home()}"
     home = Path(tempfile.mkdtemp(prefix="home"))
+    # Registered first, so that it runs last: after what other libraries still write at the end.
+    atexit.register(_remove, home, os.getpid())
     os.environ["HOME"] = f"{home}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{home / 'inductor'}"
     for name in [name for name in os.environ if name.startswith("XDG_")]:
@@ -49,13 +57,12 @@ _BEFORE = _list_written()
 
 
 class OwnHome:
-    """The plug-in of a session: removes its home, and fails where tests wrote to the user's."""
+    """The plug-in of a session: fails it where tests wrote to the user's home."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if HOME is None:
             return
-        shutil.rmtree(HOME, ignore_errors=True)
         appeared = sorted(map(str, _list_written() - _BEFORE))
         if appeared:
             print(f"\nfailed: tests wrote outside their folders: {', '.join(appeared)}")
