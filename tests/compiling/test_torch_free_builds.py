@@ -20,7 +20,7 @@ from workers.job_records import Artifact, BuildJob, KernelRef
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = sorted(name for name in registry.BUILT_IN if registry.compiles_without_torch(name))
-#: Of the families that are built, one in so many is built again after torch was imported.
+#: The step through the built families that the builder builds again with torch imported.
 REPEATED = 5
 
 

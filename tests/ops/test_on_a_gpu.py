@@ -58,7 +58,7 @@ def check_near(one, other):
 
 
 def captured(function, *given, **options):
-    """A graph of a call, and its results, which each replay writes anew."""
+    """A graph of a call, and the results that each replay overwrites."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = function(*given, **options)

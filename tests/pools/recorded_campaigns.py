@@ -1,4 +1,4 @@
-"""A campaign over a recorded space, for tests that run it in their own process."""
+"""A campaign over a recorded space and a pool for it, for tests that run it in their process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from pathlib import Path
 from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.settings import validate
 from tuner.settings.sections import Settings
+from workers.pools.virtual import VirtualPool
+
+
+class CountingPool(VirtualPool):
+    """A pool in virtual time that counts how often it is started and closed."""
+
+    started = closed = 0
+
+    def start(self) -> None:
+        self.started += 1
+        super().start()
+
+    def close(self, *, kill: bool = False) -> None:
+        self.closed += 1
+        super().close(kill=kill)
 
 
 def campaign_settings(

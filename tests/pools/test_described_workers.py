@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from recorded_campaigns import campaign_settings
+from recorded_campaigns import CountingPool, campaign_settings
 
 from search_spaces.errors import TunerError
 from tuner.campaign import Control, RunOptions, pool_spec_of, run_campaign
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.job_records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
 from workers.pools.local import LocalPool
-from workers.pools.virtual import VirtualPool
 
 FOUND, TOOLS = SimulatedBackend(index=0).info()
 DESCRIBED = WorkerInfo("simulated-0", FOUND, TOOLS)
@@ -60,20 +59,6 @@ def run(folder, pool, control=None, *, report=False):
     settings = campaign_settings(folder, configs=40)
     options = RunOptions(report=report, export=report, base=folder)
     return run_campaign(settings, "c", options=options, pool=pool, control=control)
-
-
-class CountingPool(VirtualPool):
-    """A pool in virtual time that counts what the campaign asks of it."""
-
-    started = closed = 0
-
-    def start(self) -> None:
-        self.started += 1
-        super().start()
-
-    def close(self, *, kill: bool = False) -> None:
-        self.closed += 1
-        super().close(kill=kill)
 
 
 def test_a_campaign_runs_on_the_pool_that_it_is_given(tmp_path):

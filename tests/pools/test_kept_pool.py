@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from recorded_campaigns import CountingPool
 
 from search_spaces.recorded.recorded_kernel import load_kernel, synthesize
 from workers.job_records import (
@@ -18,7 +19,6 @@ from workers.job_records import (
     WorkerReady,
 )
 from workers.pools.kept_pool import KeptPool
-from workers.pools.virtual import VirtualPool
 
 SPEC = PoolSpec("virtual", {"simulated": 2}, builders=2)
 
@@ -34,21 +34,12 @@ class Pools:
         return self.made[-1]
 
 
-class CountedPool(VirtualPool):
-    started = closed = 0
+class CountedPool(CountingPool):
     lost = 0
 
     @property
     def runners(self) -> int:
         return super().runners - self.lost
-
-    def start(self) -> None:
-        self.started += 1
-        super().start()
-
-    def close(self, *, kill: bool = False) -> None:
-        self.closed += 1
-        super().close(kill=kill)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def confirmed(runner: DeviceRunner, n: int = 1) -> Measurement:
 
 
 def idle(runner: DeviceRunner) -> None:
-    """Let pass so many jobs that a part would have had its turn among them."""
+    """Run enough jobs to give a part of the preparation its turn among them."""
     for _ in range(10):
         measured(runner, job_of({"x": 1}, mode=Mode.VERIFY))
 

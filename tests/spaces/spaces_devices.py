@@ -82,7 +82,7 @@ def assemble(kernel: Kernel, workload: Workload, config: Config | None = None) -
     return str(built.asm["ptx"])
 
 
-#: Baselines that round between operations may miss a tolerance so many times over.
+#: The factor on a tolerance for baselines, some of which round between operations.
 _ROUNDED = 8
 
 

@@ -28,7 +28,7 @@ def name(request, applied_library):
 
 
 def load_again(library, name):
-    """The library's module anew, with a decorator of ours where the kernel has one."""
+    """A fresh import of the library's module, with our decorator where the kernel has one."""
     return library.load(MODULE + OURS if name == "ours" else MODULE)
 
 

@@ -31,7 +31,7 @@ def changed(*path, to):
     return whole
 
 
-#: Of a size of 64: no two ends or three numbers, no positive integers, or beside it.
+#: Spans that are refused for an entry of size 64: malformed, not positive, or without 64.
 WRONG_SPANS = (
     *(64, [64], [1, 64, 1, 1], ["1", "64"], [True, 64], [1.0, 64.0]),
     *([0, 64], [1, 64, 0], [65, 128], [128, 1]),
