@@ -12,7 +12,7 @@ from typing import Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Preference
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, threads
+from search_spaces.kernels.limits import BLOCK_EXISTS, MAX_SIZE, fits_registers, integer, threads
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -62,6 +62,11 @@ def element_constants(elements: int, config: Config) -> Mapping[str, Any]:
         "STREAM": config["stream"],
         "num_warps": config["num_warps"],
     }
+
+
+def counts_wide(elements: int, block: int) -> bool:
+    """Whether the sum of which `cdiv` takes the quotient, elements + block, exceeds 32 bits."""
+    return elements > MAX_SIZE - block
 
 
 def _block(config: Config, workload: Workload) -> int:

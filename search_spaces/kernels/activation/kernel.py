@@ -14,6 +14,7 @@ from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.activation.triton_kernels import activation_kernel, gated_kernel
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.elements import (
+    counts_wide,
     default_point,
     element_constants,
     element_grid,
@@ -139,6 +140,7 @@ class Activation(Kernel):
         blocked = _blocked(workload)
         constants: dict[str, Any] = {"FUNCTION": function, **element_constants(blocked, config)}
         if not _gated(workload):
+            constants["WIDE"] = counts_wide(blocked, integer(config, "BLOCK"))
             grid = (element_grid(blocked, config),)
             return [Launch(activation_kernel, grid, (x, out, blocked), constants)]
         rows = workload.size("rows")

@@ -10,7 +10,7 @@ is quantized by the largest magnitude of its row, as `quantize` does.
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.quantize.triton_kernels import codes_of, scale_of
+from search_spaces.kernels.quantize.triton_kernels import codes_of, largest_of, scale_of
 
 
 @triton.jit
@@ -54,7 +54,7 @@ def _rows(
         value += bias[None, :]
     if LARGEST > 0:
         # Outside the row, weight and bias are 0.
-        scale, reciprocal = scale_of(tl.max(tl.abs(value), 1), LARGEST)
+        scale, reciprocal = scale_of(largest_of(tl.abs(value), 1), LARGEST)
         tl.store(scale_ptr + row, scale, row < rows)
         out = codes_of(value, scale[:, None], reciprocal[:, None], out_ptr)
     else:

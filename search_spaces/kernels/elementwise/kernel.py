@@ -12,12 +12,14 @@ from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.elements import (
+    counts_wide,
     default_point,
     element_constants,
     element_grid,
     element_space,
 )
 from search_spaces.kernels.elementwise.triton_kernels import elementwise_kernel
+from search_spaces.kernels.limits import integer
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
@@ -99,6 +101,7 @@ class Elementwise(Kernel):
         # Only a broadcast looks at the columns; other operations share binaries between shapes.
         cols = workload.size("cols") if operation == "affine" else 1
         constants = {"OPERATION": operation, "COLS": cols, **element_constants(elements, config)}
+        constants["WIDE"] = counts_wide(elements, integer(config, "BLOCK"))
         grid = (element_grid(elements, config),)
         return [Launch(elementwise_kernel, grid, arguments, constants)]
 

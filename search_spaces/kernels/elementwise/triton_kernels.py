@@ -50,14 +50,18 @@ def _operate_on_block(
 def elementwise_kernel(
     a_ptr, b_ptr, c_ptr, out_ptr, elements, COLS: tl.constexpr, OPERATION: tl.constexpr,
     BLOCK: tl.constexpr, EVEN: tl.constexpr, LOOP: tl.constexpr, STREAM: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of BLOCK elements per program or, with LOOP, every block the grid apart.
 
     Operands that an operation does not have are null. Only the last block is masked, so that all
     others are read in words of 16 bytes whatever the number of elements. With STREAM, lines of
-    whole operands are marked to leave the caches first.
+    whole operands are marked to leave the caches first. WIDE: elements + BLOCK does not fit into
+    32 bits.
     """
     # fmt: off
+    if WIDE:
+        elements = tl.cast(elements, tl.int64)
     blocks = tl.cdiv(elements, BLOCK)
     block = tl.program_id(0)
     if LOOP:

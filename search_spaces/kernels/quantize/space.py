@@ -10,6 +10,7 @@ from search_spaces.constraints import Constraint, Preference
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
+from search_spaces.kernels.elements import counts_wide
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
     MAX_SIZE,
@@ -249,6 +250,7 @@ def tensor_launches(
     x, part, blocked = tensors["x"], tensors["part"], integer(config, "BLOCK")
     elements, parts = x.numel(), integer(config, "parts")
     usual = {"BLOCK": blocked, "LOAD_STAGES": config["stages"], "num_warps": config["num_warps"]}
+    usual["WIDE"] = counts_wide(elements, blocked)
     first = Launch(amax_parts_kernel, (parts,), (x, part, elements), usual)
     if q is None:
         constants: dict[str, Any] = {"PARTS": parts, "num_warps": 4}

@@ -17,12 +17,20 @@ from search_spaces.kernels.float8 import HALF_SCALE, nearest_codes, scaled_halve
 LEAST_AMAX = tl.constexpr(1e-12)
 #: A float32 of this size has the integer part as its last bits.
 _INTEGER_BASE = tl.constexpr(12582912.0)
+_MAX_SIZE = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def largest_of(sizes, AXIS: tl.constexpr):
+    """The largest of magnitudes in float32 along an axis; NaN, whose bits are larger, of NaN."""
+    return tl.max(sizes.to(tl.int32, bitcast=True), AXIS).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def scale_of(amax, LARGEST: tl.constexpr):
     """Scale and its reciprocal."""
-    scale = tl.div_rn(tl.maximum(amax, LEAST_AMAX), tl.full(amax.shape, LARGEST, tl.float32))
+    amax = tl.maximum(amax, LEAST_AMAX, propagate_nan=tl.PropagateNan.ALL)
+    scale = tl.div_rn(amax, tl.full(amax.shape, LARGEST, tl.float32))
     return scale, tl.div_rn(tl.full(amax.shape, 1.0, tl.float32), scale)
 
 
@@ -34,7 +42,8 @@ def codes_of(x, scale, reciprocal, q_ptr):
     elementary functions on the IBM RISC System/6000 processor, 1990), at two fused operations.
     """
     quotient = x * reciprocal
-    remainder = tl.fma(-quotient, scale, x)
+    # Of an infinite scale, the quotient of a number is 0 and needs no correction.
+    remainder = tl.fma(-quotient, tl.where(scale == float("inf"), 0.0, scale), x)
     quotient = tl.fma(remainder, reciprocal, quotient)
     if q_ptr.dtype.element_ty == tl.int8:
         codes = (quotient + _INTEGER_BASE).to(tl.int32, bitcast=True).to(tl.int8)
@@ -63,7 +72,7 @@ def _group_step(
         x = tl.load(x_ptr + at, eviction_policy=load_policy).to(tl.float32)
     else:
         x = tl.load(x_ptr + at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
-    amax = tl.max(tl.abs(x), 1)
+    amax = largest_of(tl.abs(x), 1)
     if CODES:
         scale, reciprocal = scale_of(amax, LARGEST)
         codes = codes_of(x, scale[:, None], reciprocal[:, None], q_ptr)
@@ -112,18 +121,21 @@ def row_kernel(
     The second time, the row is in the caches.
     """
     row = tl.program_id(0).to(tl.int64)
+    # The counter of the loops goes up to COLS + BLOCK.
+    begin = tl.cast(0, tl.int64) if COLS > _MAX_SIZE - BLOCK else 0
     lanes = tl.arange(0, BLOCK)
     x_ptr += row * COLS
     largest = tl.zeros((BLOCK,), tl.float32)
-    for start in tl.range(0, COLS, BLOCK, num_stages=LOAD_STAGES):
+    for start in tl.range(begin, COLS, BLOCK, num_stages=LOAD_STAGES):
         x = tl.load(x_ptr + start + lanes, start + lanes < COLS, 0.0, eviction_policy="evict_last")
-        largest = tl.maximum(largest, tl.abs(x.to(tl.float32)))
+        x = tl.abs(x.to(tl.float32))
+        largest = tl.maximum(largest, x, propagate_nan=tl.PropagateNan.ALL)
     # A row of the tile, so that scales have the same shape as in `group_kernel`.
-    amax = tl.max(largest[None, :], 1)
+    amax = largest_of(largest[None, :], 1)
     if CODES:
         scale, reciprocal = scale_of(amax, LARGEST)
         q_ptr += row * COLS
-        for start in tl.range(0, COLS, BLOCK, num_stages=LOAD_STAGES):
+        for start in tl.range(begin, COLS, BLOCK, num_stages=LOAD_STAGES):
             at = start + lanes
             x = tl.load(x_ptr + at, at < COLS, 0.0, eviction_policy="evict_first").to(tl.float32)
             tl.store(q_ptr + at, codes_of(x, scale, reciprocal, q_ptr), at < COLS)
@@ -132,39 +144,46 @@ def row_kernel(
 
 
 @triton.jit
-def amax_parts_kernel(x_ptr, part_ptr, elements, BLOCK: tl.constexpr, LOAD_STAGES: tl.constexpr):
+def amax_parts_kernel(
+    x_ptr, part_ptr, elements, BLOCK: tl.constexpr, WIDE: tl.constexpr, LOAD_STAGES: tl.constexpr
+):
     """part[p] = the largest magnitude of every P-th block of BLOCK elements from block p on.
 
-    P: programs of the grid.
+    P: programs of the grid. WIDE: elements + BLOCK does not fit into 32 bits.
     """
+    if WIDE:
+        elements = tl.cast(elements, tl.int64)
     lanes = tl.arange(0, BLOCK)
     largest = tl.zeros((BLOCK,), tl.float32)
     blocks = tl.cdiv(elements, BLOCK)
     for block in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=LOAD_STAGES):
         at = tl.cast(block, tl.int64) * BLOCK + lanes
         x = tl.load(x_ptr + at, at < elements, 0.0)
-        largest = tl.maximum(largest, tl.abs(x.to(tl.float32)))
-    tl.store(part_ptr + tl.program_id(0), tl.max(largest, 0))
+        x = tl.abs(x.to(tl.float32))
+        largest = tl.maximum(largest, x, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(part_ptr + tl.program_id(0), largest_of(largest, 0))
 
 
 @triton.jit
 def merge_parts_kernel(part_ptr, out_ptr, PARTS: tl.constexpr):
     """out[0] = the largest of PARTS magnitudes."""
-    tl.store(out_ptr, tl.max(tl.load(part_ptr + tl.arange(0, PARTS)), 0))
+    tl.store(out_ptr, largest_of(tl.load(part_ptr + tl.arange(0, PARTS)), 0))
 
 
 @triton.jit
 def tensor_codes_kernel(
     x_ptr, part_ptr, q_ptr, scale_ptr, elements, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-    LARGEST: tl.constexpr, REVERSED: tl.constexpr, LOAD_STAGES: tl.constexpr,
+    LARGEST: tl.constexpr, REVERSED: tl.constexpr, WIDE: tl.constexpr, LOAD_STAGES: tl.constexpr,
 ):  # fmt: skip
     """Codes of all elements with one scale, from the PARTS largest magnitudes of their parts.
 
     REVERSED visits the blocks from the last to the first: the caches hold what
-    `amax_parts_kernel` has read last.
+    `amax_parts_kernel` has read last. WIDE: elements + BLOCK does not fit into 32 bits.
     """
+    if WIDE:
+        elements = tl.cast(elements, tl.int64)
     parts = tl.load(part_ptr + tl.arange(0, PARTS))
-    scale, reciprocal = scale_of(tl.max(parts[None, :], 1), LARGEST)
+    scale, reciprocal = scale_of(largest_of(parts[None, :], 1), LARGEST)
     if tl.program_id(0) == 0:
         tl.store(scale_ptr + tl.arange(0, 1), scale)
     lanes = tl.arange(0, BLOCK)

@@ -41,8 +41,9 @@ def _softmax_rows(
         x = tl.load(
             x_ptr + x_at, (cols < COLS)[None, :], float("-inf"), eviction_policy=load_policy
         )
-    scaled = x.to(tl.float32) * LOG2E
-    powers = tl.exp2(scaled - tl.max(scaled, 1)[:, None])
+    x = x.to(tl.float32)
+    # Scaled after the subtraction: the product of a largest number and log2(e) is infinite.
+    powers = tl.exp2((x - tl.max(x, 1)[:, None]) * LOG2E)
     out = (powers * (1.0 / tl.sum(powers, 1))[:, None]).to(out_ptr.dtype.element_ty)
     if EVEN_ROWS and COLS == BLOCK:
         tl.store(out_ptr + out_at, out, cache_modifier=store_policy)

@@ -14,24 +14,32 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def _ordered(x):
+    """Integers of the width of x in the order of the values: NaN comes last, and no value is the
+    least integer."""
+    narrow: tl.constexpr = tl.int16 if x.dtype.primitive_bitwidth == 16 else tl.int32
+    # The same bits for both zeros, which are equal, and for all NaN.
+    wide = x.to(tl.float32)
+    x = tl.where(wide == 0.0, 0.0, tl.where(wide != wide, float("nan"), x)).to(x.dtype)
+    return _reversed(x.to(narrow, bitcast=True))
+
+
+@triton.jit
+def _reversed(bits):
+    """Bits of floats as `_ordered` integers, and back: negative ones are in reverse order."""
+    width: tl.constexpr = bits.dtype.primitive_bitwidth
+    return tl.where(bits < 0, bits ^ ((1 << (width - 1)) - 1), bits)
+
+
+@triton.jit
 def _packed(x, expert, EXPERTS: tl.constexpr):
     """Integers in the order of the values, the earlier of equal ones first; the least integer
     beyond the last expert."""
     bits: tl.constexpr = x.dtype.primitive_bitwidth
-    if bits == 16:
-        narrow: tl.constexpr = tl.int16
-        wide: tl.constexpr = tl.int32
-    else:
-        narrow: tl.constexpr = tl.int32
-        wide: tl.constexpr = tl.int64
+    wide: tl.constexpr = tl.int32 if bits == 16 else tl.int64
     lowest: tl.constexpr = -(1 << (2 * bits - 1))
-    # The same bits for both zeros, which are equal.
-    x = tl.where(x.to(tl.float32) == 0.0, 0.0, x).to(x.dtype)
-    ordered = x.to(narrow, bitcast=True)
-    # Negative numbers are in reverse order of their bits.
-    ordered = tl.where(ordered < 0, ordered ^ ((1 << (bits - 1)) - 1), ordered)
     place = (EXPERTS - 1 - expert).to(wide)
-    key = (ordered.to(wide) << bits) + place[None, :]
+    key = (_ordered(x).to(wide) << bits) + place[None, :]
     return tl.where((expert < EXPERTS)[None, :], key, lowest)
 
 
@@ -40,15 +48,14 @@ def _unpacked(key, DTYPE: tl.constexpr, EXPERTS: tl.constexpr):
     """The value, in float32, and the place of packed integers."""
     bits: tl.constexpr = DTYPE.primitive_bitwidth
     narrow: tl.constexpr = tl.int16 if bits == 16 else tl.int32
-    ordered = (key >> bits).to(narrow)
-    ordered = tl.where(ordered < 0, ordered ^ ((1 << (bits - 1)) - 1), ordered)
+    ordered = _reversed((key >> bits).to(narrow))
     place = (key & ((1 << bits) - 1)).to(tl.int32)
     return ordered.to(DTYPE, bitcast=True).to(tl.float32), EXPERTS - 1 - place
 
 
 @triton.jit
 def _choose(
-    x, wide, expert, EXPERTS: tl.constexpr, TOP_K: tl.constexpr, BLOCK_K: tl.constexpr,
+    x, known, expert, EXPERTS: tl.constexpr, TOP_K: tl.constexpr, BLOCK_K: tl.constexpr,
     METHOD: tl.constexpr,
 ):  # fmt: skip
     """The largest TOP_K values of each row of x, in float32, and their places; [rows, BLOCK_K]."""
@@ -68,13 +75,17 @@ def _choose(
             keys = tl.where(keys == best, lowest, keys)
         values, places = _unpacked(chosen, x.dtype, EXPERTS)
     else:
-        values = tl.full((rows, BLOCK_K), float("-inf"), tl.float32)
+        # As integers, since -inf would be equal to what is taken and to what is no expert.
+        lowest: tl.constexpr = -(1 << 31)
+        ordered = tl.where(known, _ordered(x.to(tl.float32)), lowest)
+        chosen = tl.full((rows, BLOCK_K), lowest, tl.int32)
         places = tl.zeros((rows, BLOCK_K), tl.int32)
         for at in tl.static_range(TOP_K):
-            value, place = tl.max(wide, 1, return_indices=True)
-            values = tl.where(choice == at, value[:, None], values)
+            most, place = tl.max(ordered, 1, return_indices=True)
+            chosen = tl.where(choice == at, most[:, None], chosen)
             places = tl.where(choice == at, place[:, None], places)
-            wide = tl.where(expert[None, :] == place[:, None], float("-inf"), wide)
+            ordered = tl.where(expert[None, :] == place[:, None], lowest, ordered)
+        values = _reversed(chosen).to(tl.float32, bitcast=True)
     return values, places
 
 
@@ -93,7 +104,7 @@ def _route(
     # Beyond the last token all logits are 0, so that nothing is NaN.
     x = tl.load(logits_ptr + row * EXPERTS + expert[None, :], inside & known, 0.0)
     wide = tl.where(known, x.to(tl.float32), float("-inf"))
-    values, places = _choose(x, wide, expert, EXPERTS, TOP_K, BLOCK_K, METHOD)
+    values, places = _choose(x, known, expert, EXPERTS, TOP_K, BLOCK_K, METHOD)
     choice = tl.arange(0, BLOCK_K)[None, :]
     values = tl.where(choice < TOP_K, values, float("-inf"))
     top = tl.max(values, 1)[:, None]
@@ -114,8 +125,9 @@ def topk_routing_kernel(
 ):  # fmt: skip
     """Weights [tokens, TOP_K] in float32 and places [tokens, TOP_K] in int32 of the largest logits.
 
-    logits are [tokens, EXPERTS], finite; weights are their softmax, with RENORMALIZE divided by
-    their sum. A program takes BLOCK_T tokens, with LOOP several times, the grid apart.
+    logits are [tokens, EXPERTS], where NaN is the largest; weights are their softmax, with
+    RENORMALIZE divided by their sum. A program takes BLOCK_T tokens, with LOOP several times, the
+    grid apart.
     """
     blocks = tl.cdiv(tokens, BLOCK_T)
     if LOOP:
