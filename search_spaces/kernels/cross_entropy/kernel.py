@@ -37,15 +37,17 @@ _FLOPS = 6.0
 
 
 class CrossEntropy(Kernel):
-    """loss[rows] of logits x[rows, cols] and target[rows]; dims rows, cols and dtype.
+    """loss[rows] and lse[rows] of logits x[rows, cols] and target[rows]; dims rows, cols and dtype.
 
-    The loss of each row is float32; the logits are as they are, so that rounding them is no error.
+    lse is the logarithm of the sum of exponentials of a row, which the gradient needs: loss and
+    target do not give it back where the target's logit is infinite or large. Both are float32; the
+    logits are as they are, so that rounding them is no error.
     """
 
     name = "cross_entropy"
     dims = Dims(rows=int, cols=int, dtype=DTYPES)
     small = {"rows": 7, "cols": 509}
-    output = "loss"
+    output = ("loss", "lse")
     elementwise = 1
 
     def workloads(self) -> Sequence[Workload]:
@@ -64,13 +66,11 @@ class CrossEntropy(Kernel):
         return {"x": workload.spec("rows", "cols", scale=2.0), "target": target}
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
-        return {"loss": workload.spec("rows", dtype="float32")}
+        return dict.fromkeys(("loss", "lse"), workload.spec("rows", dtype="float32"))
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        import torch
-
-        x, target = inputs["x"].double(), inputs["target"]
-        return {"loss": torch.nn.functional.cross_entropy(x, target, reduction="none")}
+        loss, lse = loss_of(inputs["x"].double(), inputs["target"])
+        return {"loss": loss, "lse": lse}
 
     def flops(self, workload: Workload) -> float:
         rows = workload.size("rows")
@@ -106,16 +106,26 @@ class CrossEntropy(Kernel):
             "STREAM": config["stream"],
             "num_warps": config["num_warps"],
         }
-        arguments = tuple(tensors[name] for name in ("x", "target", "loss"))
+        arguments = tuple(tensors[name] for name in ("x", "target", "loss", "lse"))
         return [Launch(cross_entropy_kernel, (workload.size("rows"),), arguments, constants)]
 
     def eager(self, workload: Workload) -> Callable[..., Any]:
-        def eager(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            import torch
-
-            return torch.nn.functional.cross_entropy(x.float(), target, reduction="none")
+        def eager(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return loss_of(x.float(), target)
 
         return eager
+
+
+def loss_of(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and lse of each row of logits by plain torch, in their dtype.
+
+    NaN where torch's cross-entropy is: a row with an infinite logit, or with -inf alone.
+    """
+    top = x.amax(1, keepdim=True)
+    away = x - top
+    log_sum = away.exp().sum(1, keepdim=True).log()
+    loss = log_sum - away.gather(1, target.unsqueeze(1))
+    return loss.squeeze(1), (top + log_sum).squeeze(1)
 
 
 def _block(config: Config, workload: Workload) -> int:

@@ -23,10 +23,11 @@ from search_spaces.kernels.row_blocks import (
 
 @triton.jit
 def cross_entropy_kernel(
-    x_ptr, target_ptr, loss_ptr, COLS: tl.constexpr, BLOCK: tl.constexpr, VEC: tl.constexpr,
-    PART: tl.constexpr, EVEN: tl.constexpr, LOAD_STAGES: tl.constexpr, STREAM: tl.constexpr,
+    x_ptr, target_ptr, loss_ptr, lse_ptr, COLS: tl.constexpr, BLOCK: tl.constexpr,
+    VEC: tl.constexpr, PART: tl.constexpr, EVEN: tl.constexpr, LOAD_STAGES: tl.constexpr,
+    STREAM: tl.constexpr,
 ):  # fmt: skip
-    """loss[r] = ln(sum of exp(x[r])) - x[r, target[r]], one row per program.
+    """lse[r] = ln(sum of exp(x[r])) and loss[r] = lse[r] - x[r, target[r]], one row per program.
 
     Rows are contiguous. VEC, PART (all of a row) and EVEN (no block needs a mask): see
     `row_blocks`. LOAD_STAGES blocks are in flight. With STREAM, lines are marked to leave the
@@ -43,7 +44,9 @@ def cross_entropy_kernel(
     # fmt: on
     target = tl.load(target_ptr + row)
     chosen = tl.load(x_ptr + row * COLS + target).to(tl.float32)
-    tl.store(loss_ptr + row, top + tl.log2(total) * LN2 - chosen)
+    log_sum = tl.log2(total) * LN2
+    tl.store(lse_ptr + row, top + log_sum)
+    tl.store(loss_ptr + row, log_sum + (top - chosen))  # beside a large maximum the sum is lost
 
 
 @triton.jit
