@@ -118,7 +118,7 @@ def host_times() -> dict[str, list[float]]:
     calls = {
         "softmax": (lambda: ops.softmax(x), lambda: torch.softmax(x, -1)),
         "rms_norm": (
-            lambda: ops.rms_norm(x, w, 1e-5),
+            lambda: ops.rms_norm(x, (512,), w, 1e-5),
             lambda: functional.rms_norm(x, (512,), w, 1e-5),
         ),
         "layer_norm": (

@@ -65,11 +65,13 @@ class Operations:
 
 
 OPS = Operations(
-    ops.rms_norm,
+    lambda x, weight, eps: ops.rms_norm(x, (x.shape[-1],), weight, eps),
     ops.add_rms_norm,
     ops.layer_norm,
     ops.linear,
-    lambda q, k, v, causal: ops.attention(q, k, v, causal=causal),
+    lambda q, k, v, causal: ops.attention(
+        q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    ),
     ops.rotary,
     ops.swiglu,
 )

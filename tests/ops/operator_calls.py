@@ -40,7 +40,7 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
     x = t.get("x")
     calls: dict[str, Callable[[], Any]] = {
         "softmax": lambda: ops.softmax(x),
-        "rms_norm": lambda: ops.rms_norm(x, t["weight"], eps),
+        "rms_norm": lambda: ops.rms_norm(x, x.shape[1:], t["weight"], eps),
         "layer_norm": lambda: ops.layer_norm(x, x.shape[1:], t["weight"], t["bias"], eps),
         "softmax_backward": lambda: OPERATORS["softmax_backward"](t["y"], t["dy"], workload["log"]),
         "norm_backward": lambda: OPERATORS["norm_backward"](
@@ -58,7 +58,9 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
         ),
         "nearest_center": lambda: ops.nearest_center(x, t["centers"]),
         "matmul": lambda: ops.matmul(t["a"], t["b"]),
-        "attention": lambda: ops.attention(t["q"], t["k"], t["v"], causal=bool(workload["causal"])),
+        "attention": lambda: ops.attention(
+            t["q"], t["k"], t["v"], is_causal=bool(workload["causal"])
+        ),
         "embedding": lambda: ops.embedding(t["index"], t["table"]),
         "topk_routing": lambda: ops.topk_routing(
             t["logits"], workload.size("top_k"), renormalize=bool(workload["renormalize"])
@@ -99,7 +101,7 @@ def call_of(kernel: str, workload: Workload, tensors: Tensors) -> Callable[[], A
         causal = bool(workload["causal"])
         if causal and workload["queries"] != workload["keys"]:
             return None
-        return lambda: ops.attention(t["q"], t["k"], t["v"], causal=causal)
+        return lambda: ops.attention(t["q"], t["k"], t["v"], is_causal=causal, enable_gqa=True)
     return calls.get(kernel) if "tolerance" not in workload else None
 
 
@@ -183,7 +185,7 @@ def check_gradients(
 
 def block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Several operators one after the other: x[rows, n], w[n], m[n, n], b[n]."""
-    y = ops.rms_norm(x, w, 1e-5)
+    y = ops.rms_norm(x, w.shape, w, 1e-5)
     y = ops.linear(y, m, b, "gelu")
     y, total = ops.add_rms_norm(y, x, w, 1e-5)
     return ops.softmax(y) + total

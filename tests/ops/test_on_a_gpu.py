@@ -207,7 +207,7 @@ def test_calls_keep_no_memory(defaults):
         q, k = half(1, 16, tokens, 128), half(tokens, 8, 64)
         bounds = torch.tensor([0, tokens], dtype=torch.int32, device="cuda")
         block(*given)
-        ops.attention(q, q, q, causal=True)
+        ops.attention(q, q, q, is_causal=True)
         ops.varlen_attention(k, k, k, bounds, causal=True)
         ops.moe(*experts(tokens))
 
@@ -283,7 +283,9 @@ def test_threads_and_streams():
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(20):
                 x = half(rows, 512)
-                if not near(ops.rms_norm(x, w, 1e-5), functional.rms_norm(x, (512,), w, 1e-5)):
+                if not near(
+                    *(rms(x, (512,), w, 1e-5) for rms in (ops.rms_norm, functional.rms_norm))
+                ):
                     wrong.append(rows)
 
     torch.cuda.synchronize()
@@ -319,9 +321,9 @@ hits = []
 triton.knobs.compilation.listener = lambda **facts: hits.append(facts["cache_hit"])
 ops.choosing.FARTHEST = 99.0
 x, w = torch.ones(64, 512, device="cuda"), torch.ones(512, device="cuda")
-y = ops.rms_norm(x.bfloat16(), w.bfloat16(), 1e-5)
+y = ops.rms_norm(x.bfloat16(), w.shape, w.bfloat16(), 1e-5)
 q = torch.randn(1, 16, 1024, 128, device="cuda", dtype=torch.bfloat16)
-z = ops.attention(q, q, q, causal=True)
+z = ops.attention(q, q, q, is_causal=True)
 assert torch.isfinite(z).all() and torch.allclose(y.float(), torch.ones_like(x), atol=0.02)
 print(json.dumps([hits, [[use.operator, use.implementation] for use in ops.report()]]))
 """

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from search_spaces import registry
 from search_spaces.errors import TunerError
 from search_spaces.kernels.masked_attention import Mask
 from search_spaces.kernels.torch_attention import flash_window
-from search_spaces.records import Value, Workload
+from search_spaces.records import Value
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
+from tuner.ops.overriding import overridable
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
 
 
@@ -47,8 +47,12 @@ def _attention_problem(
 def _attention_of_torch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> torch.Tensor:
-    grouped = q.ndim == 4 and bool(q.shape[1] != k.shape[1])
+    grouped = _are_grouped(q, k)
     return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+
+def _are_grouped(q: torch.Tensor, k: torch.Tensor) -> bool:
+    return q.ndim == 4 == k.ndim and bool(q.shape[1] != k.shape[1])
 
 
 _attention = Operator[torch.Tensor](
@@ -61,25 +65,30 @@ _attention = Operator[torch.Tensor](
 )
 
 
+@overridable(functional.scaled_dot_product_attention)
 def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(q @ k.T * scale) @ v for each head, as torch's `scaled_dot_product_attention`.
+    """softmax(query @ key.T * scale) @ value for each head, as torch's
+    `scaled_dot_product_attention`.
 
-    q[batch, heads, queries, dim], k and v[batch, kv_heads, keys, dim]: kv_heads divides heads.
-    causal: query i sees keys 0 to i. scale: by default 1 / sqrt(dim). With gradients, torch runs.
+    query[batch, heads, queries, dim], key and value[batch, kv_heads, keys, dim]: with enable_gqa,
+    kv_heads divides heads. is_causal: query i sees keys 0 to i. With gradients, a mask, dropout or
+    another scale than 1 / sqrt(dim), torch runs.
     """
-    if scale is not None and scale != 1 / math.sqrt(q.shape[-1]):
-        grouped = q.ndim == 4 and bool(q.shape[1] != k.shape[1])
-        return functional.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped
-        )
-    return _attention(q, k, v, causal)
+    usual = attn_mask is None and not dropout_p and (enable_gqa or not _are_grouped(query, key))
+    if usual and scale in (None, 1 / math.sqrt(max(query.shape[-1], 1))):
+        return _attention(query, key, value, is_causal)
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
 
 
 # -- attention of packed sequences -----------------------------------------------------------------
@@ -153,6 +162,7 @@ _varlen_attention = Operator[torch.Tensor](
 )
 
 
+@overridable()
 def varlen_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -236,6 +246,7 @@ _paged_attention = Operator[torch.Tensor](
 )
 
 
+@overridable()
 def paged_attention(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -255,17 +266,6 @@ def paged_attention(
 
 
 # -- rotary ----------------------------------------------------------------------------------------
-def _rotary_dims(q: torch.Tensor, k: torch.Tensor, interleaved: bool) -> dict[str, Value]:
-    tokens, heads, dim = q.shape
-    dims: dict[str, Value] = {
-        "tokens": tokens,
-        "q_heads": heads,
-        "k_heads": k.shape[1],
-        "head_dim": dim,
-    }
-    return {**dims, "interleaved": interleaved, "dtype": dtype_name(q)}
-
-
 def _rotary_problem(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool
 ) -> Problem | None:
@@ -276,16 +276,23 @@ def _rotary_problem(
         return None
     if cos.shape != (q.shape[0], q.shape[2] // 2) or sin.shape != cos.shape:
         return None
-    outputs = {"q_out": q.shape, "k_out": k.shape}
-    return Problem("rotary", _rotary_dims(q, k, interleaved), tensors, outputs)
+    tokens, heads, dim = q.shape
+    dims: dict[str, Value] = {"tokens": tokens, "q_heads": heads, "k_heads": k.shape[1]}
+    dims |= {"head_dim": dim, "interleaved": interleaved, "dtype": dtype_name(q)}
+    return Problem("rotary", dims, tensors, {"q_out": q.shape, "k_out": k.shape})
 
 
 def _rotary_of_torch(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    workload = Workload.from_mapping(_rotary_dims(q, k, interleaved))
-    q_out, k_out = registry.load("rotary").eager(workload)(q, k, cos, sin)
-    return q_out, k_out
+    cos, sin = cos[:, None], sin[:, None]
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+        parts = (a * cos - b * sin, b * cos + a * sin)
+        return torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+
+    return rotate(q), rotate(k)
 
 
 def _save_angles(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -310,6 +317,7 @@ _rotary = Operator[tuple[torch.Tensor, torch.Tensor]](
 )
 
 
+@overridable()
 def rotary(
     q: torch.Tensor,
     k: torch.Tensor,

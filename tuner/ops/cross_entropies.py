@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from search_spaces.errors import TunerError
+from search_spaces.kernels.cross_entropy.kernel import loss_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator
-from tuner.ops.problem import HALVES, Problem, as_rows, dtype_name
+from tuner.ops.operator import WIDE, Operator, autocasts
+from tuner.ops.overriding import overridable
+from tuner.ops.problem import FLOATS, HALVES, Problem, are_in_range, as_rows, dtype_name
+
+_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _are_targets(target: torch.Tensor, rows: int) -> bool:
@@ -24,17 +27,13 @@ def _losses_problem(x: torch.Tensor, target: torch.Tensor) -> Problem | None:
     if sizes is None or x.ndim != 2 or not _are_targets(target, sizes[0]):
         return None
     dims: dict[str, Value] = {"rows": sizes[0], "cols": sizes[1], "dtype": dtype_name(x)}
-    return Problem("cross_entropy", dims, {"x": x, "target": target}, {"loss": (sizes[0],)})
+    outputs = {"loss": (sizes[0],), "lse": (sizes[0],)}
+    return Problem("cross_entropy", dims, {"x": x, "target": target}, outputs)
 
 
-def _losses_of_torch(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(x, target, reduction="none").float()
-
-
-def _losses_in_graphs(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The same in float32: the gradient is that of `loss`, which torch rounds to x's dtype."""
-    wide = x.float()
-    return wide.logsumexp(-1) - wide.gather(1, target[:, None])[:, 0]
+def _losses_of_torch(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and lse of every row, in float32: the gradient needs more than the dtype of x."""
+    return loss_of(x.float(), target)
 
 
 def _gradient_problem(
@@ -52,7 +51,7 @@ def _gradient_of_torch(
     x: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor
 ) -> torch.Tensor:
     share = x - lse[:, None]
-    place, one = target[:, None], share.new_ones((len(target), 1))
+    place, one = target[:, None], share.new_ones((target.shape[0], 1))
     if torch.is_grad_enabled():
         return (share.exp().scatter_add(1, place, -one) * grad[:, None]).to(x.dtype)
     return share.exp_().scatter_add_(1, place, -one).mul_(grad[:, None]).to(x.dtype)
@@ -66,24 +65,23 @@ _cross_entropy_backward = Operator[torch.Tensor](
 )
 
 
-def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.save_for_backward(*inputs, output)
+def _save_with_lse(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
 
 
-def _backward_of_losses(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    x, target, loss = ctx.saved_tensors
-    lse = loss + x.gather(1, target[:, None])[:, 0].float()
-    return _cross_entropy_backward(x, target, lse, grad.contiguous()), None
+def _backward_of_losses(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
+    return _cross_entropy_backward(*ctx.saved_tensors, grad.contiguous()), None
 
 
-_cross_entropy = Operator[torch.Tensor](
+_cross_entropy = Operator[tuple[torch.Tensor, torch.Tensor]](
     "cross_entropy",
-    "(Tensor x, Tensor target) -> Tensor",
+    "(Tensor x, Tensor target) -> (Tensor, Tensor)",
     _losses_of_torch,
     _losses_problem,
-    setup_context=_save_logits,
+    setup_context=_save_with_lse,
     backward=_backward_of_losses,
-    in_graphs=_losses_in_graphs,
+    autocast=WIDE,
 )
 
 
@@ -100,7 +98,7 @@ def _read_targets(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Targets that kernels may read, and which rows count.
 
-    A target that is neither a class nor ignored fails on the device, as in torch.
+    On a GPU, a target that is neither a class nor ignored fails on the device, as in torch.
     """
     keep = target != ignore_index
     read = torch.where(keep, target, 0)
@@ -108,35 +106,46 @@ def _read_targets(
     return read, keep
 
 
-def _check_reduction(name: str, reduction: str) -> None:
-    if reduction not in ("none", "mean", "sum"):
-        raise TunerError(f"ops.{name}: reduction is {reduction!r}", "use none, mean or sum")
+def _takes(
+    x: torch.Tensor, target: torch.Tensor, classes: int, ignore_index: int, reduction: str
+) -> bool:
+    """Whether these are rows of numbers and a target for each, of which torch refuses none."""
+    if reduction not in _REDUCTIONS or x.ndim != 2 or not x.numel() or not classes:
+        return False
+    if target.dtype is not torch.int64 or target.shape != x.shape[:1]:
+        return False
+    return are_in_range(target, classes, ignore_index)
 
 
+@overridable(functional.cross_entropy)
 def cross_entropy(
-    x: torch.Tensor,
+    input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     """The cross-entropy of logits, as `torch.nn.functional.cross_entropy`.
 
-    Kernels take x[rows, classes] on a GPU with classes as targets, without weights and label
-    smoothing. The result has the dtype of x.
+    Kernels take logits[rows, classes] with classes as targets, without weights and label smoothing.
     """
-    _check_reduction("cross_entropy", reduction)
-    plain = weight is None and not label_smoothing and x.ndim == 2 and target.ndim == 1
-    if not plain or not x.numel() or target.dtype is not torch.int64 or x.dtype is torch.float64:
-        return functional.cross_entropy(
-            x, target, weight, ignore_index=ignore_index, reduction=reduction,
-            label_smoothing=label_smoothing,
-        )  # fmt: skip
-    read, keep = _read_targets(target, ignore_index, x.shape[1])
-    lower = x.dtype if not torch.is_autocast_enabled("cuda") else torch.float32
-    return _reduce(_cross_entropy(x, read), keep, reduction).to(lower)
+    others = (weight, size_average, reduce)
+    plain = all(each is None for each in others) and not label_smoothing
+    plain = plain and input.dtype in FLOATS and input.ndim == 2
+    if (
+        plain
+        and _takes(input, target, input.shape[1], ignore_index, reduction)
+        and _cross_entropy.serves(input, target)
+    ):
+        read, keep = _read_targets(target, ignore_index, input.shape[1])
+        dtype = torch.float32 if autocasts([input]) else input.dtype
+        return _reduce(_cross_entropy(input, read)[0], keep, reduction).to(dtype)
+    return functional.cross_entropy(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    )
 
 
 # -- of a linear layer -----------------------------------------------------------------------------
@@ -165,9 +174,7 @@ def _linear_losses_problem(
 def _linear_losses_of_torch(
     hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = functional.linear(hidden, weight).float()
-    lse = logits.logsumexp(1)
-    return lse - logits.gather(1, target[:, None])[:, 0], lse
+    return loss_of(functional.linear(hidden, weight).float(), target)
 
 
 def _linear_gradients_problem(
@@ -206,11 +213,6 @@ _linear_cross_entropy_backward = Operator[tuple[torch.Tensor, torch.Tensor]](
 )
 
 
-def _save_layer(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-
-
 def _backward_of_linear_losses(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
     return *_linear_cross_entropy_backward(*ctx.saved_tensors, grad.contiguous()), None
 
@@ -220,13 +222,14 @@ _linear_cross_entropy = Operator[tuple[torch.Tensor, torch.Tensor]](
     "(Tensor hidden, Tensor weight, Tensor target) -> (Tensor, Tensor)",
     _linear_losses_of_torch,
     _linear_losses_problem,
-    setup_context=_save_layer,
+    setup_context=_save_with_lse,
     backward=_backward_of_linear_losses,
     autocast="lower",
     least_gain=decompositions.ALWAYS,
 )
 
 
+@overridable()
 def fused_linear_cross_entropy(
     hidden: torch.Tensor,
     weight: torch.Tensor,
@@ -237,9 +240,13 @@ def fused_linear_cross_entropy(
 ) -> torch.Tensor:
     """The cross-entropy of hidden @ weight.T, without storing these logits; float32.
 
-    hidden[tokens, dim], weight[vocab, dim], target[tokens] of int64. ignore_index, reduction: as of
-    `cross_entropy`.
+    hidden[tokens, dim], weight[vocab, dim], target[tokens] of int64. ignore_index, reduction, and
+    what is refused: as of `cross_entropy`.
     """
-    _check_reduction("fused_linear_cross_entropy", reduction)
+    if weight.ndim != 2 or not _takes(hidden, target, weight.shape[0], ignore_index, reduction):
+        logits = functional.linear(hidden, weight).float()
+        return functional.cross_entropy(
+            logits, target, ignore_index=ignore_index, reduction=reduction
+        )
     read, keep = _read_targets(target, ignore_index, weight.shape[0])
     return _reduce(_linear_cross_entropy(hidden, weight, read)[0], keep, reduction)

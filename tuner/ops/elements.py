@@ -10,7 +10,8 @@ from torch.nn import functional
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator
+from tuner.ops.operator import WIDE, Operator
+from tuner.ops.overriding import overridable
 from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
 
 # -- activations -----------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ _activation = Operator[torch.Tensor](
 )
 
 
+@overridable()
 def activation(x: torch.Tensor, function: str) -> torch.Tensor:
     """gelu (exact), gelu_tanh, silu, relu, sigmoid or tanh of every element; or, of x[..., 2 n],
     the gated swiglu or geglu of its halves, the gate first. With gradients, torch runs."""
@@ -65,6 +67,7 @@ def activation(x: torch.Tensor, function: str) -> torch.Tensor:
     return _activation(x, function)
 
 
+@overridable()
 def swiglu(x: torch.Tensor) -> torch.Tensor:
     """silu(gate) * value of x[..., 2 n], whose first half is the gate."""
     return activation(x, "swiglu")
@@ -77,7 +80,7 @@ def _group_norm_problem(
     if x.ndim < 3 or as_rows(x) is None or not are_vectors(x.shape[1], x, weight, bias):
         return None
     batch, channels = x.shape[:2]
-    if eps <= 0 or channels % groups:
+    if eps <= 0 or groups < 1 or channels % groups or x.numel() == groups:  # one value each
         return None
     flat = x.view(batch, channels, -1)
     dims: dict[str, Value] = {"batch": batch, "channels": channels, "pixels": flat.shape[2]}
@@ -102,8 +105,9 @@ _group_norm = Operator[torch.Tensor](
 )
 
 
+@overridable(functional.group_norm)
 def group_norm(
-    x: torch.Tensor,
+    input: torch.Tensor,
     num_groups: int,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
@@ -111,8 +115,8 @@ def group_norm(
 ) -> torch.Tensor:
     """Group norm of images, as `torch.nn.functional.group_norm`. With gradients, torch runs."""
     if weight is None or bias is None:
-        return functional.group_norm(x, num_groups, weight, bias, eps)
-    return _group_norm(x, weight, bias, num_groups, eps)
+        return functional.group_norm(input, num_groups, weight, bias, eps)
+    return _group_norm(input, weight, bias, num_groups, eps)
 
 
 # -- nearest center --------------------------------------------------------------------------------
@@ -134,7 +138,9 @@ def _nearest_problem(x: torch.Tensor, centers: torch.Tensor) -> Problem | None:
 
 def _nearest_of_torch(x: torch.Tensor, centers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     wide = torch.promote_types(x.dtype, torch.float32)
-    distance, index = torch.cdist(x.to(wide), centers.to(wide)).min(1)
+    # torch's own choice depends on the rows too, of which a graph may have any number.
+    mode = ("donot_" if centers.shape[:1] <= (25,) else "") + "use_mm_for_euclid_dist"
+    distance, index = torch.cdist(x.to(wide), centers.to(wide), compute_mode=mode).min(1)
     return index, (distance * distance).float()
 
 
@@ -143,10 +149,12 @@ _nearest_center = Operator[tuple[torch.Tensor, torch.Tensor]](
     "(Tensor x, Tensor centers) -> (Tensor, Tensor)",
     _nearest_of_torch,
     _nearest_problem,
+    autocast=WIDE,
     least_gain=decompositions.UNFUSED,
 )
 
 
+@overridable()
 def nearest_center(x: torch.Tensor, centers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The index (int64) of the nearest center of each point, and its squared distance (float32).
 

@@ -24,6 +24,7 @@ from search_spaces.kernels.moe_matmul.routing import (
 from search_spaces.records import Config, TensorSpec, Value
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
+from tuner.ops.overriding import overridable
 from tuner.ops.problem import HALVES, Preparation, Problem, dtype_name, runs_on
 
 
@@ -143,6 +144,7 @@ _down = Operator[torch.Tensor](
 )
 
 
+@overridable()
 def moe(
     x: torch.Tensor,
     gate_up: torch.Tensor,

@@ -19,26 +19,27 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 from search_spaces.baselines import find_baseline
 from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
-from tuner.ops.problem import Problem
+from tuner.ops.problem import PLAIN, Problem
 
 _NAMESPACE = "tuner"
-#: Types of tensors that kernels read.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: Decisions that an operator keeps; it forgets all of them when there are more.
 _MOST_KEPT = 8192
-#: Of `autocast`: the arguments get the dtype of autocast; else float32.
-_LOWER = "lower"
+#: What autocast does to floating-point arguments: they get its dtype, or float32; nothing, since
+#: results are float32 whatever they are; or torch's function runs, whose results differ in dtype.
+LOWER, FLOAT32, WIDE, TORCHS = "lower", "float32", "wide", "torch"
 
 #: What an operator returns: a tensor or a tuple of tensors.
 Result = TypeVar("Result")
@@ -72,10 +73,9 @@ class Operator(Generic[Result]):
     function of torch. problem: of the same arguments; None for a call that no kernel takes. It
     gives the tensor arguments under the kernel's names, in their order. setup_context, backward: as
     `torch.library.register_autograd` takes them; without, torch differentiates the reference.
-    in_graphs: the function of torch where the operator is one of a graph, by default the reference;
-    a gradient is then computed from its results, which may need more precision.
-    autocast: what autocast does to floating-point arguments, `lower` (its dtype) or `float32`; not
-    to those of the names `keeps`.
+    fake: the results without data, where those of the reference depend on more than shapes.
+    autocast: one of the names above, or empty for what autocast leaves alone; arguments of the
+    names `keeps` are never cast.
     least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
     is compiled (`decompositions.py`).
     """
@@ -89,12 +89,12 @@ class Operator(Generic[Result]):
         *,
         setup_context: Callable[..., None] | None = None,
         backward: Callable[..., Any] | None = None,
-        in_graphs: Callable[..., Result] | None = None,
+        fake: Callable[..., Result] | None = None,
         autocast: str = "",
         keeps: Sequence[str] = (),
         least_gain: float = decompositions.FUSED,
     ) -> None:
-        self.name, self.reference, self._in_graphs = name, reference, in_graphs or reference
+        self.name, self.reference, self._shape = name, reference, fake or reference
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
         self._decisions: dict[_Key, Decision] = {}
         self._differentiates = backward is not None
@@ -111,18 +111,20 @@ class Operator(Generic[Result]):
 
     # -- the three ways ------------------------------------------------------------------------
     def __call__(self, *arguments: Any) -> Result:
-        if self._autocast and torch.is_autocast_enabled("cuda"):
-            return self._cast(arguments)
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            if _autocasts_itself(arguments):
+                return self.reference(*arguments)
+            if self._autocast not in ("", WIDE) and autocasts(arguments):
+                return self._cast(arguments)
         if torch.compiler.is_compiling():
-            if self._differentiates or not _needs_gradient(arguments):
-                return self._call_op(arguments)
-            return self.reference(*arguments)
+            needs_torch = not self._differentiates and _needs_gradient(arguments)
+            if needs_torch or _is_transformed():
+                return self.reference(*arguments)
+            return self._call_op(arguments)
         key, gradient, way = _read(arguments)
         if way is not None:
             return self._call_op(arguments) if way else self.reference(*arguments)
-        decision = self._decisions.get(key)
-        if decision is None or decision.waits:
-            decision = self._decide(key, arguments)
+        decision = self._find_decision(key, arguments)
         decision.calls += 1
         if decision.run is None:
             return self.reference(*arguments)
@@ -131,27 +133,32 @@ class Operator(Generic[Result]):
         found: Result = decision.run(arguments)
         return found
 
+    def serves(self, *arguments: Any) -> bool:
+        """Whether something but torch runs such a call, or the operator itself is traced."""
+        if _autocasts_itself(arguments):
+            return False
+        if torch.compiler.is_compiling():
+            return not _is_transformed()
+        key, _, way = _read(arguments)
+        return self._find_decision(key, arguments).run is not None if way is None else way
+
     def _call_op(self, arguments: Sequence[Any]) -> Result:
         found: Result = self._op(*arguments)
         return found
 
     def _execute(self, *arguments: Any) -> Any:
         """The implementation of `torch.ops.tuner.<name>`: new contiguous tensors."""
-        key = _read(arguments)[0]
-        decision = self._decisions.get(key)
-        if decision is None or decision.waits:
-            decision = self._decide(key, arguments)
-        if decision.run is not None:
-            return decision.run(arguments)
-        return self._run_torch(arguments)
+        key, _, way = _read(arguments)
+        run = self._find_decision(key, arguments).run if way is None else None
+        return self._run_torch(arguments) if run is None else run(arguments)
 
     def _run_torch(self, arguments: Sequence[Any]) -> Any:
         with torch.autocast("cuda", enabled=False):
-            return _contiguous(self._in_graphs(*arguments), arguments)
+            return _contiguous(self.reference(*arguments), arguments)
 
     def _fake(self, *arguments: Any) -> Any:
         decompositions.hand_over()
-        return _contiguous(self.reference(*arguments), arguments)
+        return _contiguous(self._shape(*arguments), arguments)
 
     def _decompose(self, *arguments: Any) -> Any:
         """torch's function where a compiler makes faster code of it, else NotImplemented."""
@@ -170,10 +177,15 @@ class Operator(Generic[Result]):
         return choice.entry is not None and (gain is None or gain >= self._least_gain)
 
     def _cast(self, arguments: Sequence[Any]) -> Result:
-        dtype = torch.get_autocast_dtype("cuda") if self._autocast == _LOWER else torch.float32
+        dtype = torch.get_autocast_dtype("cuda") if self._autocast == LOWER else torch.float32
+        kept = zip(arguments, self._kept, strict=False)
+        cast = [each if keep else _cast(each, dtype) for each, keep in kept]
+        if self._autocast == TORCHS and any(
+            one is not other for one, other in zip(cast, arguments, strict=True)
+        ):
+            return self.reference(*arguments)
         with torch.autocast("cuda", enabled=False):
-            cast = zip(arguments, self._kept, strict=False)
-            return self(*(each if kept else _cast(each, dtype) for each, kept in cast))
+            return self(*cast)
 
     def decisions(self) -> list[Decision]:
         """What runs for each kind of call so far."""
@@ -184,6 +196,12 @@ class Operator(Generic[Result]):
         self._decisions.clear()
 
     # -- decisions -----------------------------------------------------------------------------
+    def _find_decision(self, key: _Key, arguments: Sequence[Any]) -> Decision:
+        decision = self._decisions.get(key)
+        if decision is None or decision.waits:
+            decision = self._decide(key, arguments)
+        return decision
+
     def _decide(self, key: _Key, arguments: Sequence[Any]) -> Decision:
         with _deciding:
             known = self._decisions.get(key)
@@ -249,7 +267,8 @@ class Operator(Generic[Result]):
             problem = self._problem(*arguments)
             assert problem is not None
             found = solve(problem)
-            return _one_or_all([found[name].reshape(s) for name, s in problem.outputs.items()])
+            shapes = problem.outputs.items()
+            return _one_or_all([_own(found[name], arguments, shape) for name, shape in shapes])
 
         return run
 
@@ -258,16 +277,18 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
     """The key of a call, whether an argument needs a gradient, and None for plain tensors.
 
     Else whether the operator takes the call, as for fake tensors; torch's function does where not,
-    as under vmap and for tensor subclasses.
+    as under vmap, for dual numbers and for tensor subclasses.
     """
+    if forward_ad._current_level >= 0:
+        return (), False, False
     if torch._C._len_torch_dispatch_stack():
         return (), False, True
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if _is_transformed():
         return (), False, False
     gradient = False
     key: list[Any] = []
     for each in arguments:
-        if type(each) in _PLAIN:
+        if type(each) in PLAIN:
             key += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15)
             gradient = gradient or each.requires_grad
         elif isinstance(each, torch.Tensor):
@@ -275,6 +296,11 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
         else:
             key.append(each)
     return tuple(key), gradient, None
+
+
+def _is_transformed() -> bool:
+    """Whether vmap, jvp or another transform runs; traced, `is None` would never be true."""
+    return not isinstance(torch._C._functorch.peek_interpreter_stack(), NoneType)
 
 
 def _device_of(arguments: Sequence[Any]) -> torch.device:
@@ -304,13 +330,26 @@ def _cast(argument: Any, dtype: torch.dtype) -> Any:
 
 
 def _contiguous(found: Any, arguments: Sequence[Any]) -> Any:
-    """Results of torch's function as those of kernels are: contiguous, and no argument itself."""
-    given = {id(each) for each in arguments}
+    """Results of torch's function as those of kernels are."""
+    if isinstance(found, torch.Tensor):
+        return _own(found, arguments, found.shape)
+    return tuple(_own(each, arguments, each.shape) for each in found)
 
-    def own(each: torch.Tensor) -> torch.Tensor:
-        return each.clone() if id(each) in given else each.contiguous()
 
-    return own(found) if isinstance(found, torch.Tensor) else tuple(map(own, found))
+def _own(
+    found: torch.Tensor, arguments: Sequence[Any], shape: Sequence[int | torch.SymInt]
+) -> torch.Tensor:
+    """A result in its shape: contiguous, no memory of an argument, and no view to autograd, which
+    would refuse to change it in place."""
+    given = [each for each in arguments if isinstance(each, torch.Tensor)]
+    memory = {id(each) for tensor in given for each in (tensor, tensor._base)} - {id(None)}
+    if memory & {id(found), id(found._base)}:
+        found = found.clone(memory_format=torch.contiguous_format)
+    found = found.contiguous()
+    if found.shape == shape and not found._is_view():
+        return found
+    view: torch.Tensor = torch.ops.aten._unsafe_view.default(found, shape)
+    return view
 
 
 def _one_or_all(found: Sequence[torch.Tensor]) -> Any:
@@ -320,6 +359,23 @@ def _one_or_all(found: Sequence[torch.Tensor]) -> Any:
 def _interprets() -> bool:
     """Whether Triton interprets kernels, which then run on tensors of the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def autocasts(arguments: Sequence[Any]) -> bool:
+    """Whether autocast of GPUs is on for a call; in the interpreter, a CPU stands for one."""
+    gpu = _device_of(arguments).type == "cuda" or _interprets()
+    return gpu and torch.is_autocast_enabled("cuda")
+
+
+def _autocasts_itself(arguments: Sequence[Any]) -> bool:
+    """Whether torch's functions cast by the policy of another device, which is theirs to know."""
+    return _device_of(arguments).type == "cpu" and torch.is_autocast_enabled("cpu")
+
+
+def policy_of(function: str, policy: str) -> str:
+    """The policy where autocast of this version of torch has the function: `aten::rms_norm`."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key(function, "AutocastCUDA")
+    return policy if has else ""
 
 
 def _takes_kernels(device: torch.device) -> bool:

@@ -13,6 +13,8 @@ import torch
 from search_spaces.kernel import Launch
 from search_spaces.records import Config, TensorSpec, Value, Workload
 
+#: Types of tensors that kernels read.
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: The dtypes that kernels take, and those of attention and of losses of linear layers.
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
@@ -91,3 +93,13 @@ def are_vectors(cols: int, like: torch.Tensor, *vectors: torch.Tensor) -> bool:
         each.shape == (cols,) and each.dtype == like.dtype and each.is_contiguous()
         for each in vectors
     )
+
+
+def are_in_range(places: torch.Tensor, count: int, ignored: int | None = None) -> bool:
+    """Whether all are 0 .. count - 1 or ignored, or of a device or a graph, not waited for.
+
+    torch checks those on a CPU: there, its function says what is wrong.
+    """
+    if places.device.type != "cpu" or torch.compiler.is_compiling() or type(places) not in PLAIN:
+        return True
+    return bool((((places >= 0) & (places < count)) | (places == ignored)).all())

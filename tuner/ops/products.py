@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
+from tuner.ops.overriding import overridable
 from tuner.ops.problem import FLOATS, HALVES, Problem, dtype_name
 from tuner.ops.quantizing import quantize
 
@@ -73,11 +75,13 @@ _matmul = Operator[torch.Tensor](
 )
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, as `torch.matmul`: kernels take a matrix b, and any a of at least two dims."""
-    if a.ndim < 2 or b.ndim != 2 or _takes_tf32(a):
-        return torch.matmul(a, b)
-    return _matmul(a, b)
+@overridable(torch.matmul)
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """input @ other, as `torch.matmul`: kernels take a matrix as the second factor, and any first
+    one of at least two dims."""
+    if input.ndim < 2 or other.ndim != 2 or _takes_tf32(input):
+        return torch.matmul(input, other)
+    return _matmul(input, other)
 
 
 # -- linear ----------------------------------------------------------------------------------------
@@ -111,29 +115,33 @@ def _linear_problem(
     return Problem("linear", {**dims, "dtype": dtype_name(x)}, tensors, outputs)
 
 
-def _linear_of_torch(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, activation: str
+def _activated(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
 ) -> torch.Tensor:
-    return _ACTIVATIONS[activation](functional.linear(x, weight, bias))
+    return _ACTIVATIONS[activation](functional.linear(input, weight, bias))
 
 
 _linear = Operator[torch.Tensor](
     "linear",
     "(Tensor x, Tensor weight, Tensor? bias, str activation) -> Tensor",
-    _linear_of_torch,
+    _activated,
     _linear_problem,
     autocast="lower",
     least_gain=decompositions.UNFUSED,
 )
 
 
+@overridable(_activated)
 def linear(
-    x: torch.Tensor,
+    input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     activation: str = "none",
 ) -> torch.Tensor:
-    """activation(x @ weight.T + bias), as `torch.nn.functional.linear`.
+    """activation(input @ weight.T + bias), as `torch.nn.functional.linear`.
 
     activation: none, gelu (exact), silu, or swiglu, whose weight has the gate's rows first and
     then the value's.
@@ -141,9 +149,9 @@ def linear(
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
-    if _takes_tf32(x) or (activation == "none" and bias is None):
-        return _linear_of_torch(x, weight, bias, activation)
-    return _linear(x, weight, bias, activation)
+    if _takes_tf32(input) or (activation == "none" and bias is None):
+        return _activated(input, weight, bias, activation)
+    return _linear(input, weight, bias, activation)
 
 
 # -- convolution -----------------------------------------------------------------------------------
@@ -182,6 +190,16 @@ def _conv_of_torch(
     return convolved(x, weight, Windows(batch, height, width, *taps), groups)
 
 
+def _conv_shape(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, padding_h: int, padding_w: int,
+    dilation: int, groups: int,
+) -> torch.Tensor:  # fmt: skip
+    """The result without data: torch's own would choose an algorithm by the number of images."""
+    few = x.new_empty(()).expand(1, *x.shape[1:])
+    one = _conv_of_torch(few, weight, stride, padding_h, padding_w, dilation, groups)
+    return one.new_empty((x.shape[0], *one.shape[1:]))
+
+
 #: Of x[batch, height, width, channels] and weight[out_channels, kernel_h, kernel_w, channels /
 #: groups], which are the layouts of channels_last.
 _conv2d = Operator[torch.Tensor](
@@ -190,13 +208,15 @@ _conv2d = Operator[torch.Tensor](
     " -> Tensor",
     _conv_of_torch,
     _conv_problem,
+    fake=_conv_shape,
     autocast="lower",
     least_gain=decompositions.UNFUSED,
 )
 
 
+@overridable(functional.conv2d)
 def conv2d(
-    x: torch.Tensor,
+    input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     stride: int | tuple[int, int] = 1,
@@ -206,18 +226,19 @@ def conv2d(
 ) -> torch.Tensor:
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
-    Kernels take x and weight in the memory format channels_last, no bias, and one stride and
+    Kernels take images and weights in the memory format channels_last, no bias, and one stride and
     dilation for both directions. With gradients, torch runs.
     """
     last = torch.channels_last
-    if x.ndim == 4 == weight.ndim and bias is None and not isinstance(padding, str):
+    if input.ndim == 4 == weight.ndim and bias is None and not isinstance(padding, str):
         (stride_h, stride_w), (dilation_h, dilation_w) = _pair(stride), _pair(dilation)
-        formats = x.is_contiguous(memory_format=last) and weight.is_contiguous(memory_format=last)
+        formats = input.is_contiguous(memory_format=last)
+        formats = formats and weight.is_contiguous(memory_format=last)
         if formats and stride_h == stride_w and dilation_h == dilation_w:
-            images, weights = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+            images, weights = input.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
             found = _conv2d(images, weights, stride_h, *_pair(padding), dilation_h, groups)
             return found.permute(0, 3, 1, 2)
-    return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    return functional.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
@@ -240,7 +261,7 @@ def _scaled_problem(
 def _scaled_product(
     a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
 ) -> torch.Tensor:
-    if a.device.type == "cuda" and not any(size % 16 for size in b.shape):
+    if a.device.type == "cuda" and a.shape[0] and all(s and not s % 16 for s in b.shape):
         return torch._scaled_mm(
             a, b.T, scale_a=a_scale[:, None], scale_b=b_scale[None, :], out_dtype=torch.bfloat16
         )
@@ -258,12 +279,13 @@ _scaled_matmul = Operator[torch.Tensor](
 )
 
 
+@overridable()
 def fp8_linear(x: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor) -> torch.Tensor:
     """x @ (weight * weight_scale).T in float8, with a scale for each row of x and of the weight.
 
     x[..., K]: floating point, quantized here. weight[N, K] and weight_scale[N]: as `ops.quantize`
     makes them. The result is bfloat16.
     """
-    codes, scale = quantize(x.reshape(-1, x.shape[-1]))
+    codes, scale = quantize(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     found: torch.Tensor = _scaled_matmul(codes, weight, scale, weight_scale)
     return found.view(*x.shape[:-1], weight.shape[0])

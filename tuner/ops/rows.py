@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,8 @@ import torch
 from torch.nn import functional
 
 from search_spaces.records import Value
-from tuner.ops.operator import Operator
+from tuner.ops.operator import FLOAT32, TORCHS, Operator, policy_of
+from tuner.ops.overriding import overridable
 from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
 
 #: The eps of kernels whose workload names none.
@@ -101,21 +101,37 @@ _log_softmax = Operator[torch.Tensor](
 )
 
 
-def softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _torchs_softmax(
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    return torch.softmax(input, dim, dtype)
+
+
+def _torchs_log_softmax(
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    return torch.log_softmax(input, dim, dtype)
+
+
+@overridable(_torchs_softmax)
+def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Softmax over a dim, as `torch.softmax`: kernels take the last one.
 
     dtype: the input is cast to it before.
     """
-    if x.ndim == 0 or dim not in (-1, x.ndim - 1):
-        return torch.softmax(x, dim, dtype)
-    return _softmax(x if dtype is None else x.to(dtype))
+    if input.ndim == 0 or dim not in (-1, input.ndim - 1):
+        return torch.softmax(input, dim, dtype)
+    return _softmax(input if dtype is None else input.to(dtype))
 
 
-def log_softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+@overridable(_torchs_log_softmax)
+def log_softmax(
+    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """The logarithm of the softmax over a dim, as `torch.log_softmax`."""
-    if x.ndim == 0 or dim not in (-1, x.ndim - 1):
-        return torch.log_softmax(x, dim, dtype)
-    return _log_softmax(x if dtype is None else x.to(dtype))
+    if input.ndim == 0 or dim not in (-1, input.ndim - 1):
+        return torch.log_softmax(input, dim, dtype)
+    return _log_softmax(input if dtype is None else input.to(dtype))
 
 
 # -- normalisation ---------------------------------------------------------------------------------
@@ -238,6 +254,7 @@ _rms_norm = Operator[torch.Tensor](
     _rms_norm_problem,
     setup_context=_save_rms,
     backward=_backward_of_rms_norm,
+    autocast=policy_of("aten::rms_norm", FLOAT32),
 )
 _layer_norm = Operator[torch.Tensor](
     "layer_norm",
@@ -250,33 +267,44 @@ _layer_norm = Operator[torch.Tensor](
 )
 
 
+def _fits(input: torch.Tensor, normalized_shape: Sequence[int], *parameters: torch.Tensor) -> bool:
+    """Whether all parameters have the shape, which is that of the last dims of the input."""
+    shape = tuple(normalized_shape)
+    last = input.shape[input.ndim - len(shape) :]
+    return bool(shape) and last == shape and all(each.shape == shape for each in parameters)
+
+
+@overridable(functional.rms_norm)
 def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
 ) -> torch.Tensor:
-    """x / sqrt(mean(x**2) + eps) * weight over the last dim, as `torch.nn.functional.rms_norm`.
+    """input / sqrt(mean(input**2) + eps) * weight over the last dims, as
+    `torch.nn.functional.rms_norm`.
 
     eps: by default torch's own. Kernels take calls with weight and eps.
     """
-    if weight is None or eps is None:
-        return functional.rms_norm(x, (x.shape[-1],), weight, eps)
-    return _rms_norm(x, weight, eps)
+    if weight is None or eps is None or not _fits(input, normalized_shape, weight):
+        return functional.rms_norm(input, normalized_shape, weight, eps)
+    found = _rms_norm(input.flatten(-weight.ndim), weight.flatten(), eps)
+    return found if weight.ndim == 1 else found.view(input.shape)
 
 
+@overridable(functional.layer_norm)
 def layer_norm(
-    x: torch.Tensor,
+    input: torch.Tensor,
     normalized_shape: Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Layer norm over the last dims, as `torch.nn.functional.layer_norm`."""
-    shape = tuple(normalized_shape)
-    if weight is None or bias is None or x.shape[x.ndim - len(shape) :] != shape:
-        return functional.layer_norm(x, shape, weight, bias, eps)
-    if len(shape) == 1:
-        return _layer_norm(x, weight, bias, eps)
-    flat = x.reshape(*x.shape[: x.ndim - len(shape)], math.prod(shape))
-    return _layer_norm(flat, weight.reshape(-1), bias.reshape(-1), eps).view(x.shape)
+    if weight is None or bias is None or not _fits(input, normalized_shape, weight, bias):
+        return functional.layer_norm(input, normalized_shape, weight, bias, eps)
+    found = _layer_norm(input.flatten(-weight.ndim), weight.flatten(), bias.flatten(), eps)
+    return found if weight.ndim == 1 else found.view(input.shape)
 
 
 def _add_norm_problem(
@@ -317,9 +345,11 @@ _add_rms_norm = Operator[tuple[torch.Tensor, torch.Tensor]](
     _add_norm_problem,
     setup_context=_save_add_norm,
     backward=_backward_of_add_norm,
+    autocast=policy_of("aten::rms_norm", TORCHS),
 )
 
 
+@overridable()
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from search_spaces.records import Value
 from tuner.ops.operator import Operator
-from tuner.ops.problem import Problem, as_rows, dtype_name
+from tuner.ops.overriding import overridable
+from tuner.ops.problem import Problem, are_in_range, as_rows, dtype_name
 
 
 # -- embedding -------------------------------------------------------------------------------------
@@ -32,13 +33,27 @@ _embedding = Operator[torch.Tensor](
 )
 
 
-def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """weight[ids], as `torch.nn.functional.embedding`: weight[vocab, dim], ids of any shape.
+@overridable(functional.embedding)
+def embedding(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
+    """weight[input], as `torch.nn.functional.embedding`: weight[vocab, dim], ids of any shape.
 
     Kernels take int64 ids, and do not check them: on a GPU, one that is no row of the weight reads
-    other memory. With gradients, torch runs.
+    other memory. With gradients or further arguments, torch runs.
     """
-    return _embedding(ids, weight)
+    plain = padding_idx is None and max_norm is None and not (scale_grad_by_freq or sparse)
+    if plain and weight.ndim and are_in_range(input, weight.shape[0]):
+        return _embedding(input, weight)
+    return functional.embedding(
+        input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+    )
 
 
 # -- routing ---------------------------------------------------------------------------------------
@@ -71,6 +86,7 @@ _topk_routing = Operator[tuple[torch.Tensor, torch.Tensor]](
 )
 
 
+@overridable()
 def topk_routing(
     logits: torch.Tensor, top_k: int, *, renormalize: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:

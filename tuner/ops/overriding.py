@@ -1,0 +1,52 @@
+"""What takes the place of an operator's function: torch's function, or a node of `torch.fx`.
+
+Arguments that no kernel reads reach torch's function as they were given: tensor subclasses, and
+nested, sparse and mkldnn tensors. Objects with `__torch_function__` that are no tensors, such as
+the proxies of `torch.fx`, get the operator's function itself, as they get torch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import handle_torch_function
+
+from tuner.ops.problem import PLAIN
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+_Function = Callable[_Parameters, _Result]
+
+
+def overridable(
+    torchs: Callable[..., object] | None = None,
+) -> Callable[[_Function[_Parameters, _Result]], _Function[_Parameters, _Result]]:
+    """A function of tensors that gives way to `torchs`, torch's function of the same parameters."""
+
+    def decorate(
+        function: _Function[_Parameters, _Result],
+    ) -> _Function[_Parameters, _Result]:
+        @wraps(function)
+        def call(*given: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+            for each in (*given, *named.values()):
+                if isinstance(each, torch.Tensor):
+                    if torchs is not None and _is_foreign(each):
+                        return torchs(*given, **named)  # type: ignore[return-value]
+                elif hasattr(type(each), "__torch_function__"):
+                    found: _Result = handle_torch_function(call, (each,), *given, **named)
+                    return found
+            return function(*given, **named)
+
+        return call
+
+    return decorate
+
+
+def _is_foreign(tensor: torch.Tensor) -> bool:
+    plain = isinstance(tensor, FakeTensor | FunctionalTensor) or type(tensor) in PLAIN
+    return not plain or tensor.layout is not torch.strided or tensor.is_nested
