@@ -43,7 +43,7 @@ def fill(url: str, trials: int, tasks: int) -> tuple[int, int]:
     with Store.open(url) as store:
         run = store.begin_run("nightly", "spec", 1, {}, {})
         for number in range(tasks):
-            key = TaskKey("softmax", "0", "0", "0", Workload.of(M=number), device, Toolchain())
+            key = TaskKey("softmax", "0", "0", Workload.of(M=number), device, Toolchain())
             task = store.ensure_task(run.run_id, key, flops=1, bytes=1, tolerance=None)
             right = {"config": {"BLOCK": -1}, "median_us": 70.1, "samples_us": SAMPLES}
             record = TrialRecord(f"{number}", trials, status=Status.CORRECT, **right)

@@ -62,7 +62,7 @@ def fill(url: str, tasks: int, trials: int) -> None:
         for place in range(tasks):
             workload = Workload.of(M=64 * (place + 1), N=4096, K=4096, dtype="bfloat16")
             tools = Toolchain("3.12", "2.11", "3.6")
-            key = TaskKey("matmul", "source", "checks", "space", workload, DEVICE, tools)
+            key = TaskKey("matmul", "source", "space", workload, DEVICE, tools)
             task = store.ensure_task(run.run_id, key, flops=1e9, bytes=1e8, tolerance=0.002)
             drawn = rng.sample(list(itertools.product(*CHOICES.values())), trials // tasks)
             made = [make_trial(rng, place, *each) for each in enumerate(drawn)]

@@ -131,12 +131,13 @@ FIXES = (
     Fix(
         "identity",
         "538346ed",
-        "tuner/runtime/identity.py",
-        """                with self._at(f"attribute {name}"):
-                    self.value(found)
+        "search_spaces/object_state.py",
+        """        for name, value in sorted(fn.__dict__.items()):
+            self._put(name)
+            self.add(value, name)
 """,
         "",
-        ("tests/spaces/test_identity_pairs.py", "tests/spaces"),
+        ("tests/spaces/test_identity.py", "tests/spaces"),
     ),
     Fix(
         "table that is not atomic",

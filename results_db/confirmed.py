@@ -18,7 +18,6 @@ def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
             Task.id.label("task_id"),
             Kernel.name.label("kernel"),
             Kernel.launch_hash,
-            Kernel.check_hash,
             Workload.key.label("workload"),
             Device.kind.label("device_kind"),
             Device.name.label("device"),

@@ -98,7 +98,6 @@ def reuse_key(key: TaskKey) -> str:
         [
             key.kernel,
             key.launch_hash,
-            key.check_hash,
             key.workload.as_dict(),
             key.device.fingerprint,
             key.toolchain.key,
@@ -194,7 +193,6 @@ def task_info(row: models.Task) -> TaskInfo:
     key = TaskKey(
         kernel=row.kernel.name,
         launch_hash=row.kernel.launch_hash,
-        check_hash=row.kernel.check_hash,
         space_hash=row.kernel.space_hash,
         workload=workload_of(row.workload.dims, row.workload.key),
         device=_read(Device, row.device),

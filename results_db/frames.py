@@ -32,16 +32,7 @@ _TASK: _Columns = {
     "campaign": (Campaign.name, "str", "its campaign"),
     "task_id": (Task.id, "int64", "the task"),
     "kernel": (Kernel.name, "str", "name of the kernel"),
-    "launch_hash": (
-        Kernel.launch_hash,
-        "str",
-        "digest of the code behind the launches",
-    ),
-    "check_hash": (
-        Kernel.check_hash,
-        "str",
-        "digest of reference, inputs and tolerance",
-    ),
+    "launch_hash": (Kernel.launch_hash, "str", "digest of the kernel's code and state"),
     "space_hash": (Kernel.space_hash, "str", "digest of the declared search space"),
     "workload": (Workload.key, "str", "the workload in readable form"),
     "dims": (Workload.dims, "json", "the workload as JSON"),

@@ -61,18 +61,22 @@ def campaign_id(connection: Connection, name: str) -> int:
     return intern(connection, Campaign, {"name": name}, "name")
 
 
-def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, Any]) -> int:
-    """The id of a run's task; inserts a missing task. `facts` of an existing task stay."""
+def kernel_id(connection: Connection, key: TaskKey) -> int:
+    """The id of a kernel with its identity; inserts a missing one."""
     kernel = {
         "name": key.kernel,
         "launch_hash": key.launch_hash,
-        "check_hash": key.check_hash,
         "space_hash": key.space_hash,
     }
     also = {"kernel_hashes": list(key.kernel_hashes)}
+    return intern(connection, Kernel, {**kernel, **also}, *kernel)
+
+
+def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, Any]) -> int:
+    """The id of a run's task; inserts a missing task. `facts` of an existing task stay."""
     values = {
         "run_id": run_id,
-        "kernel_id": intern(connection, Kernel, {**kernel, **also}, *kernel),
+        "kernel_id": kernel_id(connection, key),
         "workload_id": intern(
             connection, Workload, convert.workload_values(key.workload), "identity"
         ),

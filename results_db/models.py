@@ -110,11 +110,10 @@ class Kernel(Base):
     id: Mapped[Id]
     name: Mapped[str]
     launch_hash: Mapped[str]
-    check_hash: Mapped[str] = mapped_column(server_default=text("''"))
     kernel_hashes: Mapped[JsonValue] = mapped_column(server_default=text("'[]'"))
     space_hash: Mapped[str]
 
-    __table_args__ = (UniqueConstraint("name", "launch_hash", "check_hash", "space_hash"),)
+    __table_args__ = (UniqueConstraint("name", "launch_hash", "space_hash"),)
 
 
 class Workload(Base):

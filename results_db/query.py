@@ -112,12 +112,7 @@ def trials(connection: Connection, task_id: int, number: int | None) -> list[Tri
 def known_trials(
     connection: Connection, key: TaskKey, exclude_task: int | None
 ) -> list[TrialRecord]:
-    """The newest evaluated trial of each config, over all tasks with the same reuse key.
-
-    Empty for a key without a check hash.
-    """
-    if not key.check_hash:
-        return []
+    """The newest evaluated trial of each config, over all tasks with the same reuse key."""
     newest = (
         select(func.max(Trial.id))
         .join(Task, Trial.task_id == Task.id)
@@ -162,8 +157,6 @@ def timed_trials(
 
 def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
     """The newest task with the same reuse key and space and a confirmed outcome."""
-    if not key.check_hash:
-        return None
     query = (
         select(Task)
         .join(Selection, Selection.task_id == Task.id)

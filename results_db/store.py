@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
 from results_db.connections import Database
 from results_db.masking import mask_passwords
-from results_db.models import Export
+from results_db.models import Export, Task
 from results_db.patience import Patience
 from results_db.store_fires import FireStore
 from results_db.store_promotions import PromotionStore
@@ -120,6 +120,21 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
             return self._load_tasks(connection, [task_id])[task_id]
 
         return self._write_run(run_id, ensure)
+
+    def renew_identity(self, task_id: int, key: TaskKey) -> None:
+        """Give a task another identity of its kernel, with which its results are reused.
+
+        key: the task's, with the identity of code that launches the same.
+        """
+
+        def renew(connection: Connection) -> None:
+            values = {
+                "kernel_id": insert.kernel_id(connection, key),
+                "reuse_key": convert.reuse_key(key),
+            }
+            connection.execute(update(Task).where(Task.id == task_id).values(**values))
+
+        self._write(renew)
 
     def set_stage(self, task_id: int, stage: str, note: str | None = None) -> None:
         """Set the stage to `search`, `finals`, `confirm` or `done`; replace the note if given."""

@@ -76,10 +76,8 @@ class TaskKey:
 
     #: Name of the kernel.
     kernel: str
-    #: Digest of the code and constants behind the launches.
+    #: The kernel's identity: a digest of its code and state.
     launch_hash: str
-    #: Digest of reference, inputs, tolerance and baselines; empty where unknown.
-    check_hash: str
     #: Digest of the declared search space. It is not part of a match.
     space_hash: str
     workload: Workload
@@ -380,10 +378,8 @@ class ConfirmedTask:
     task_id: int
     #: Name of the kernel.
     kernel: str
-    #: Digest of the code and constants behind the launches.
+    #: The kernel's identity: a digest of its code and state.
     launch_hash: str
-    #: Digest of reference, inputs, tolerance and baselines; empty where unknown.
-    check_hash: str
     #: The workload's key.
     workload: str
     #: The device's backend kind, such as `cuda`.

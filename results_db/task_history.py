@@ -122,8 +122,6 @@ def list_breaks(before: TaskInfo, now: TaskInfo) -> Iterator[str]:
             yield f"{name} {_write(was[name])} -> {_write(value)}"
     if old.launch_hash != new.launch_hash:
         yield "kernel's code"
-    if old.check_hash != new.check_hash:
-        yield "reference, inputs, tolerance or baselines"
     if old.protocol != new.protocol:
         yield "measuring protocol"
     if _key_default(before) != _key_default(now):
@@ -150,7 +148,7 @@ def find_change(
     if breaks:
         keys = before.key, now.key
         old.pop(DEFAULT, None)
-        stable = [(key.device.fingerprint, key.check_hash, key.protocol) for key in keys]
+        stable = [(key.device.fingerprint, key.protocol) for key in keys]
         stable = [
             (*facts, *(getattr(key.toolchain, name) for name in _OF_BASELINES))
             for facts, key in zip(stable, keys, strict=True)

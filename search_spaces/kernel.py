@@ -2,23 +2,20 @@
 
 Torch is imported by the kernel families where they use it, never by this module.
 
-A kernel's identity is two digests of the code that its methods reach. The launch hash covers the
-code and constants behind the launches; the check hash those behind reference, inputs, tolerance and
-baselines. Workloads, search space, default config and cost are in neither. A search space has a
-separate digest.
+A kernel's identity is a digest of the text of all own code that it can reach
+(`search_spaces.identity`). A search space has a separate digest.
 """
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from search_spaces.dims import Dims, tolerance_of
-from search_spaces.errors import KernelError
+from search_spaces.identity import identity_of
 from search_spaces.records import Config, Device, TensorSpec, Value, Workload, digest
 from search_spaces.tensors import (
     Tensors,
@@ -29,24 +26,12 @@ from search_spaces.tensors import (
     named,
     widen,
 )
-from tuner.runtime.identity import Closure, IdentityError, closure_of, stamp
 
 if TYPE_CHECKING:
     import torch
 
     from search_spaces.size_range import Range
     from search_spaces.space import SearchSpace
-
-LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
-CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload")
-#: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
-_IGNORED = frozenset(
-    {"workloads", "check_workload", "dims", "space", "default_config", "cost", "flops", "spec"}
-    | {"declares", "with_ranges", "joint_dims"}
-    | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
-)
-
-_known: dict[tuple[int, tuple[str, ...]], tuple[Callable[[], object], Closure]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +112,8 @@ class Kernel(ABC):
     #: Dims whose workloads run one after the other with one config, as the products of a layer in a
     #: library's table: their ranges try each other's configs.
     joint_dims: ClassVar[tuple[str, ...]] = ()
+    #: Whether the farm wrote the file that declares it, which says what the object holds anyway.
+    written: ClassVar[bool] = False
     #: where to import it from in another process: a registered name, `module:object` or
     #: `path.py:object`. The registry fills it in.
     spec: str = ""
@@ -253,41 +240,16 @@ class Kernel(ABC):
 
     # -- identity ------------------------------------------------------------------------------
     def launch_hash(self) -> str:
-        """A digest of all code and constants behind the launches."""
-        return closure(self, LAUNCHED).digest
-
-    def check_hash(self) -> str:
-        """A digest of all code behind reference, inputs, tolerance and baselines."""
-        return closure(self, CHECKED).digest
+        """The identity: a digest of all code and state behind launches, reference and inputs."""
+        return identity_of(self).digest
 
     def kernel_hashes(self) -> tuple[str, ...]:
         """Digests of the jitted functions that are launched, as `tuner.runtime` computes them."""
-        return closure(self, LAUNCHED).kernels
+        return identity_of(self).kernels
 
     def space_hash(self, workload: Workload) -> str:
         """A digest of the declared space."""
         return digest(self.space(workload).describe())
-
-
-def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
-    """The code that those methods of a kernel reach; computed once per process.
-
-    After an edit of a file, this process runs the old code and its children run the new code. The
-    digest then includes the file's stamp, so that no result is reused under it.
-    """
-    key = id(kernel), methods
-    known = _known.get(key)
-    if known is None or known[0]() is not kernel:
-        try:
-            found = closure_of(kernel, methods, ignored={Kernel: _IGNORED})
-        except IdentityError as error:
-            raise KernelError(f"kernel {kernel.name}: {error}", error.hint) from error
-        known = _known[key] = weakref.ref(kernel), found
-    found = known[1]
-    stamps = {file: stamp(file) for file in found.files}
-    if stamps == found.files:
-        return found
-    return replace(found, digest=digest([found.digest, sorted(stamps.items())]), kernels=())
 
 
 @lru_cache(maxsize=256)

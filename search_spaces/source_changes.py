@@ -35,11 +35,12 @@ from typing import Any
 from search_spaces import import_stamps, registry
 from search_spaces.absent_device import module_sets
 from search_spaces.errors import KernelError, SourceChangedError
+from search_spaces.identity import identity_of
 from search_spaces.import_stamps import OUTDATED
-from search_spaces.kernel import CHECKED, LAUNCHED, Kernel, closure
+from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from search_spaces.source_reach import Reach, reach_of
-from tuner.runtime.identity import stamp
+from tuner.runtime.device_code import stamp
 
 __all__ = [
     "OUTDATED",
@@ -69,9 +70,7 @@ class SourceGuard:
         """The guard of kernels that this process has just loaded."""
         found: Stamps = {}
         for kernel in kernels:
-            found |= imported_files(kernel)
-            for methods in (LAUNCHED, CHECKED):
-                found |= closure(kernel, methods).files
+            found |= {**imported_files(kernel), **identity_of(kernel).files}
         return cls(found)
 
     def check(self) -> None:
@@ -124,9 +123,7 @@ def files_of(kernel: Kernel) -> Stamps:
     found = imported_files(kernel)
     if not found:
         return {}
-    for methods in (LAUNCHED, CHECKED):
-        found |= {file: stamp(file) for file in closure(kernel, methods).files}
-    return found
+    return found | {file: stamp(file) for file in identity_of(kernel).files}
 
 
 def list_changed(files: Mapping[str, tuple[int, int]]) -> list[str]:

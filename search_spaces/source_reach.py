@@ -11,17 +11,24 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.machinery import PathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from search_spaces.source_positions import is_own
-from tuner.runtime.identity import stamp
+from tuner.runtime.device_code import chain_of, normal_form, stamp
 
 _INSTALLED = ("site-packages", "dist-packages")
+#: The files of modules: Python, byte code without its source, compiled extensions.
+_CODE = (".py", ".pyc", *EXTENSION_SUFFIXES)
+_IMPORTERS = ("import_module", "__import__", "import_file")
+#: Words of a text that may be names of files, with wildcards.
+_WORDS = re.compile(r"[\w.+*?\[\]@~-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,20 @@ class Reach:
             found |= more
 
 
-def reach_of(file: Path, module: str, belongs: Callable[[str], bool] = is_own) -> Reach:
+def reach_of(
+    file: Path,
+    module: str,
+    belongs: Callable[[str], bool] = is_own,
+    *,
+    reach: Reach | None = None,
+    into_installed: bool = False,
+) -> Reach:
     """The files that a module reaches, its own file included.
 
-    module: its import name. belongs: whether the walk takes a file, and goes on from there.
+    module: its import name. belongs: whether the walk takes a file. reach: what other modules
+    reach, to be extended. into_installed: whether the walk goes on from files that are installed.
     """
-    reach = Reach()
+    reach = reach if reach is not None else Reach()
     waiting = [(f"{file}", module)]
     while waiting:
         source, name = waiting.pop()
@@ -60,7 +75,7 @@ def reach_of(file: Path, module: str, belongs: Callable[[str], bool] = is_own) -
             continue
         reach.modules[source] = name
         named = reach.imports[source] = set()
-        if any(f"/{folder}/" in source for folder in _INSTALLED):
+        if not into_installed and any(f"/{folder}/" in source for folder in _INSTALLED):
             continue
         package = name if source.endswith("__init__.py") else name.rpartition(".")[0]
         for imported, origin in _origins(source, package, name, belongs):
@@ -72,20 +87,66 @@ def reach_of(file: Path, module: str, belongs: Callable[[str], bool] = is_own) -
 def digest_code(files: Iterable[str]) -> str:
     """A digest of what Python files say: of their syntax trees, whatever their order and layout.
 
-    Comments and blank lines do not count; a file that does not parse counts by its bytes.
+    Comments, docstrings and blank lines do not count; a file that does not parse counts by its
+    bytes.
     """
-    said = sorted(_digest_file(file, *stamp(file)) for file in files)
+    said = sorted(text_of(file).digest for file in files)
     return hashlib.sha256("".join(said).encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleText:
+    """What a Python file says."""
+
+    #: Digest of the normal form; of the bytes of a file that does not parse, as an extension.
+    digest: str
+    #: The modules that its import statements may mean, with their parents; relative ones have
+    #: their dots.
+    imports: tuple[str, ...] = ()
+    #: Words of its texts, which may name files and variables; with wildcards.
+    words: frozenset[str] = frozenset()
+    #: Dotted names that it reads, by the function at top level that reads them (`""`: others).
+    reads: Mapping[str, frozenset[tuple[str, ...]]] = field(default_factory=dict)
+    #: What `from module import name` binds: local name -> module with its dots, name.
+    bound: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def text_of(file: str) -> ModuleText:
+    """What a file says; read once for each stamp."""
+    return _read_text(file, *stamp(file))
+
+
 @lru_cache(maxsize=4096)
-def _digest_file(file: str, modified: int, size: int) -> str:
-    text = Path(file).read_bytes()
+def _read_text(file: str, modified: int, size: int) -> ModuleText:
+    data = Path(file).read_bytes()
     try:
-        said = ast.dump(ast.parse(text)).encode()
+        tree = ast.parse(data if file.endswith(".py") else b"\0")
     except (SyntaxError, ValueError):
-        said = text
-    return hashlib.sha256(said).hexdigest()
+        return ModuleText(hashlib.sha256(data).hexdigest())
+    imports: dict[str, None] = {}
+    words: set[str] = set()
+    reads: dict[str, set[tuple[str, ...]]] = {}
+    bound: dict[str, tuple[str, str]] = {}
+    for top in tree.body:
+        here = reads.setdefault(top.name if isinstance(top, ast.FunctionDef) else "", set())
+        for node in ast.walk(top):
+            imports.update(dict.fromkeys(_names(node)))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+                text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+                words.update(_WORDS.findall(text))
+            elif isinstance(node, ast.Name | ast.Attribute) and (chain := chain_of(node)):
+                here.add(chain)
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
+                bound.update({a.asname or a.name: (module, a.name) for a in node.names})
+    said = normal_form(tree).encode("utf-8", "surrogatepass")
+    return ModuleText(
+        hashlib.sha256(said).hexdigest(),
+        tuple(imports),
+        frozenset(words),
+        {name: frozenset(chains) for name, chains in reads.items()},
+        bound,
+    )
 
 
 def _origins(
@@ -97,23 +158,23 @@ def _origins(
     """
     folder = f"{Path(file).parent}"
     inside = _with_parents(module.rpartition(".")[0])
-    for name in (*inside, *_list_imports(file, package, *stamp(file))):
+    for name in (*inside, *list_imports(file, package)):
         origin = module_file(name, folder)
         if origin and belongs(origin):
             yield name, origin
 
 
-@lru_cache(maxsize=4096)
-def _list_imports(file: str, package: str, modified: int, size: int) -> tuple[str, ...]:
+def list_imports(file: str, package: str) -> tuple[str, ...]:
     """The names of modules that a file's import statements may mean, parents included."""
     try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        imports = text_of(file).imports
+    except OSError:
         return ()
     found: dict[str, None] = {}
-    for node in ast.walk(tree):
-        for name in _names(node, package):
-            found.update(dict.fromkeys(_with_parents(name)))
+    for name in imports:
+        with suppress(ImportError):
+            full = importlib.util.resolve_name(name, package)
+            found.update(dict.fromkeys(_with_parents(full)))
     return tuple(found)
 
 
@@ -123,16 +184,18 @@ def _with_parents(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _names(node: ast.AST, package: str) -> Iterator[str]:
+def _names(node: ast.AST) -> Iterator[str]:
+    """The modules that a statement may import, or `import_module("name")` and its like."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         base = "." * node.level + (node.module or "")
-        try:
-            base = importlib.util.resolve_name(base, package)
-        except ImportError:
-            return
-        yield from (f"{base}.{alias.name}" for alias in node.names)
+        separator = "." if node.module else ""
+        yield from (f"{base}{separator}{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and (called := chain_of(node.func)):
+        first = node.args[0] if node.args else None
+        if called[-1] in _IMPORTERS and isinstance(first, ast.Constant):
+            yield from [first.value] if isinstance(first.value, str) else []
 
 
 def module_file(name: str, folder: str = "") -> str | None:
@@ -142,7 +205,7 @@ def module_file(name: str, folder: str = "") -> str | None:
     """
     loaded = sys.modules.get(name)
     if loaded is not None:
-        return _python(getattr(loaded, "__file__", None))
+        return _code_file(getattr(loaded, "__file__", None))
     parent, _, _ = name.rpartition(".")
     paths = [*sys.path, folder] if folder else [*sys.path]
     if parent:
@@ -151,10 +214,13 @@ def module_file(name: str, folder: str = "") -> str | None:
             return None
         paths = [f"{Path(above).parent}"]
     found = PathFinder.find_spec(name, paths)
-    return _python(found.origin) if found is not None and found.has_location else None
+    return _code_file(found.origin) if found is not None and found.has_location else None
 
 
-def _python(file: object) -> str | None:
-    if not isinstance(file, str) or not file.endswith(".py"):
-        return None
+def _code_file(file: object) -> str | None:
+    return _resolve(file) if isinstance(file, str) and file.endswith(_CODE) else None
+
+
+@lru_cache(maxsize=16384)
+def _resolve(file: str) -> str:
     return f"{Path(file).resolve()}"

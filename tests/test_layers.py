@@ -19,7 +19,7 @@ PACKAGES = ("search_spaces", "workers", "results_db", "reports", "tuner")
 ALLOWED = {
     "search_spaces": {
         "search_spaces",
-        "tuner.runtime.identity",
+        "tuner.runtime.device_code",
         "tuner.import_names",
         "tuner.tracing",
     },
@@ -233,8 +233,8 @@ def test_no_import_points_upward() -> None:
         ("search_spaces.a", "def f():\n    from results_db import Store", True),
         ("search_spaces.a", "import importlib\nimportlib.import_module('tuner.cli')", True),
         ("search_spaces.a", "from .records import Config", False),
-        ("search_spaces.a", "from tuner.runtime.identity import kernel_hash", False),
-        ("search_spaces.a", "from tuner.runtime import identity", False),
+        ("search_spaces.a", "from tuner.runtime.device_code import kernel_hash", False),
+        ("search_spaces.a", "from tuner.runtime import device_code", False),
         ("search_spaces.a", "import tuner.runtime", True),
         ("workers.a", "from search_spaces import registry", False),
         ("workers.a", "if TYPE_CHECKING:\n    import tuner", True),

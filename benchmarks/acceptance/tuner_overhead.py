@@ -163,7 +163,7 @@ def in_sqlite(trials: int, strategy: str) -> float:
         Store.open(f"sqlite:///{folder}/tuner.db") as store,
     ):
         info = store.begin_run("overhead", "0", 1, {}, {})
-        key = TaskKey("no_op", "0", "0", "0", WORKLOAD, DEVICE, TOOLS, "0")
+        key = TaskKey("no_op", "0", "0", WORKLOAD, DEVICE, TOOLS, "0")
         task = store.ensure_task(info.run_id, key, flops=1.0, bytes=1.0, tolerance=0.01)
         return drive(trials, strategy, store, task.task_id)
 

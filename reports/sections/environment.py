@@ -157,7 +157,6 @@ def _flat(run: RunInfo, tasks: Iterable[TaskInfo]) -> dict[str, str]:
             limit = _watts(key.device.power_limit_w)
             seen.setdefault(f"power limit of {key.device.name}", set()).add(limit)
         seen.setdefault(f"code of {key.kernel}", set()).add(key.launch_hash)
-        seen.setdefault(f"checks of {key.kernel}", set()).add(key.check_hash)
         for name, version in _toolchain(key.toolchain):
             seen.setdefault(name, set()).add(version)
     return facts | {name: ", ".join(sorted(values)) for name, values in seen.items()}

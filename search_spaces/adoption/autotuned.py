@@ -25,7 +25,7 @@ from search_spaces.params import (
 )
 from search_spaces.records import Config, Value, config_key
 from search_spaces.source_positions import one_line
-from tuner.runtime.identity import place_text
+from tuner.runtime.device_code import place_text
 
 Rules: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -104,7 +104,7 @@ def hostile(tmp_path):
     workload = Workload.of(mode=HOSTILE)
     with Store.open(url) as store:
         run = store.begin_run("tune", "spec", 0, {}, {})
-        key = TaskKey(HOSTILE, "0", "1", "2", workload, device, Toolchain(torch="2.11"))
+        key = TaskKey(HOSTILE, "0", "2", workload, device, Toolchain(torch="2.11"))
         task = store.ensure_task(run.run_id, key, flops=1, bytes=1, tolerance=0.1)
         store.record_selection(task.task_id, chosen, baselines, [])
         store.set_stage(task.task_id, "done", HOSTILE)

@@ -68,7 +68,7 @@ def results_of(kernel):
 
 
 def hashes_of(kernel):
-    return kernel.launch_hash(), kernel.check_hash()
+    return kernel.launch_hash(), kernel.kernel_hashes()
 
 
 def run_python(folder, *arguments, **environment):

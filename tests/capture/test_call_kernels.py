@@ -318,6 +318,13 @@ def test_an_identity_does_not_depend_on_what_else_the_process_has_imported(
     assert hashes() == first
 
 
+def test_an_identity_does_not_depend_on_the_random_numbers_of_a_call(kernels, forgotten_modules):
+    """Equal calls with other values are one kernel, in this process and from its file."""
+    one, other = (declared(lambda: add(kernels.plain, BLOCK=64)) for _ in range(2))
+    assert one.call(only(one)) != other.call(only(other)), "the numbers were recorded"
+    assert hashes_of(one) == hashes_of(other) == hashes_of(tuner.load_kernel(other.spec))
+
+
 def test_a_widened_space_keeps_to_tiles_that_registers_can_hold(kernels):
     x, out = torch.randn(64, 64), torch.empty(64, 64)
 

@@ -100,7 +100,6 @@ def confirm(
     key = TaskKey(
         kernel=kernel.name,
         launch_hash=launch_hash or kernel.launch_hash(),
-        check_hash=kernel.check_hash(),
         space_hash=kernel.space_hash(workload),
         workload=workload,
         device=device,

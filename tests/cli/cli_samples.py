@@ -52,7 +52,6 @@ def _key(kernel: str) -> TaskKey:
     return TaskKey(
         kernel=kernel,
         launch_hash="0123456789abcdef",
-        check_hash="89abcdef01234567",
         space_hash="fedcba9876543210",
         workload=Workload.of(rows=8192, cols=8192, dtype="bfloat16"),
         device=DEVICE,

@@ -77,7 +77,6 @@ def test_a_record_that_was_taken_over_is_no_new_measurement(tuner, url):
         ({"toolchain": replace(TOOLCHAIN, driver="590")}, "driver none -> 590"),
         ({"device": replace(DEVICE, power_limit_w=600.0)}, "power_limit_w 0 -> 600"),
         ({"launch_hash": "f" * 16}, "kernel's code"),
-        ({"check_hash": "f" * 16}, "reference, inputs, tolerance or baselines"),
         ({"protocol": "p2"}, "measuring protocol"),
     ],
 )
@@ -98,7 +97,6 @@ def test_a_break_is_noted_and_is_no_step(tuner, url, key, noted):
         ({"toolchain": NEWER}, "eager"),
         ({"launch_hash": "f" * 16}, "eager"),
         ({"toolchain": replace(NEWER, torch="2.12")}, None),
-        ({"check_hash": "f" * 16}, None),
     ],
 )
 def test_across_a_break_a_baseline_is_the_anchor_unless_it_changed_too(tuner, url, key, anchor):

@@ -76,7 +76,6 @@ def test_the_config_that_is_published_stays_with_its_evidence(tuner, url, folder
     ("key", "reason"),
     [
         ({"launch_hash": "f" * 16}, "code of the kernel"),
-        ({"check_hash": "f" * 16}, "reference, inputs"),
         ({"toolchain": replace(TOOLCHAIN, triton="3.8")}, "triton (3.6, not 3.8)"),
         ({"protocol": "p2"}, "measuring protocol"),
     ],

@@ -42,7 +42,7 @@ def fill_range(
         for size, winner in best.items():
             workload = Workload.of(rows=size, cols=cols, dtype="float32")
             tools = Toolchain(python="3.12", torch="2.11", triton="3.6")
-            key = TaskKey("scale", launch_hash, "89ab", "fedc", workload, DEVICE, tools)
+            key = TaskKey("scale", launch_hash, "fedc", workload, DEVICE, tools)
             task = store.ensure_task(
                 run.run_id, key, flops=1e9, bytes=1e8, tolerance=0.01, place=place
             )

@@ -149,14 +149,14 @@ def compiled(url) -> str:
     kernel, workload = registry.load("softmax"), Workload.of(rows=64, cols=1024, dtype="float16")
     device = offline("cuda:90")
     config = next(iter(guarded_calls.bind(kernel, workload, device).enumerate()))
-    key = TaskKey("softmax", kernel.launch_hash(), "c", "s", workload, device, Toolchain(), "p")
+    key = TaskKey("softmax", kernel.launch_hash(), "s", workload, device, Toolchain(), "p")
     with Store.open(url, create=True) as store:
         run = store.begin_run("nightly", "spec", 8, {}, {})
         task = store.ensure_task(run.run_id, key, flops=1.0, bytes=1.0, tolerance=None)
         store.record_trial(
             task.task_id, TrialRecord("a", 0, config, Status.CORRECT, binary_hash="b")
         )
-        changed = replace(key, launch_hash="earlier", check_hash="d")
+        changed = replace(key, launch_hash="earlier")
         task = store.ensure_task(run.run_id, changed, flops=1.0, bytes=1.0, tolerance=None)
         store.record_trial(task.task_id, TrialRecord("b", 0, config, Status.CORRECT))
     return f"{run.run_id}/1/0"

@@ -92,7 +92,7 @@ def finished_size(task, world: World) -> FinishedSize:
     info = TaskInfo(
         spec.task_id,
         1,
-        TaskKey("toy", "aa", "bb", "cc", spec.workload, spec.device, toolchain),
+        TaskKey("toy", "aa", "cc", spec.workload, spec.device, toolchain),
         Stage.DONE,
         selection=chosen and chosen.selection,
         finals=tuple(chosen.finals) if chosen else (),

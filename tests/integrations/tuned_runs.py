@@ -37,7 +37,7 @@ def add_result(
     """A finished task. times: pairs of a config and its time in us; the first one is the default,
     the fastest one wins; ties: other configs that may be as fast; place: in a range, in which all
     configs were raced."""
-    code = ("0123456789abcdef", "89abcdef01234567", "abcd")
+    code = ("0123456789abcdef", "abcd")
     key = TaskKey(kernel, *code, workload, device, TOOLCHAIN, "aa", ())
     task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3, place=place)
     for number, (config, us) in enumerate(times):

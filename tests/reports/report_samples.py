@@ -85,7 +85,7 @@ def run_info(run_id: int = 1, status: str = "finished", campaign: str = "nightly
 
 
 def task_key(kernel: str, workload: Workload, device: Device = H200) -> TaskKey:
-    return TaskKey(kernel, "src1", "checks1", "space1", workload, device, TOOLS, "p1")
+    return TaskKey(kernel, "src1", "space1", workload, device, TOOLS, "p1")
 
 
 def samples(rng: random.Random, median_us: float, n: int = 60, sigma: float = 0.006):

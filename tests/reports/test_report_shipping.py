@@ -66,7 +66,7 @@ def url(tmp_path, monkeypatch) -> str:
         run = store.begin_run("nightly", "spec", 7, {}, {})
         tools = Toolchain(python="3.12", torch="2.11")
         workload = Workload.of(n=4096, dtype="float32")
-        key = TaskKey("pointwise", "0123456789abcdef", "ab", "fe", workload, CPU, tools)
+        key = TaskKey("pointwise", "0123456789abcdef", "fe", workload, CPU, tools)
         task = store.ensure_task(run.run_id, key, flops=1e6, bytes=1e6, tolerance=0.01)
         for number, (config, time) in enumerate(((DEFAULT, 95.0), (WINNER, 90.0))):
             trial = TrialRecord(f"a{number}", number, config, Status.CORRECT, median_us=time)

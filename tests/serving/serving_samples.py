@@ -30,7 +30,6 @@ def fill(folder: Path, *, config: bool = True) -> None:
     key = TaskKey(
         kernel="softmax",
         launch_hash="0123456789abcdef",
-        check_hash="89abcdef01234567",
         space_hash="fedcba9876543210",
         workload=Workload.of(rows=8192, cols=8192, dtype="bfloat16"),
         device=Device("cuda", f"NVIDIA {HOSTILE}", "cuda:90", sm_count=132, memory_bytes=2**37),

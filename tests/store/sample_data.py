@@ -36,7 +36,6 @@ DEVICE = Device(
 KEY = TaskKey(
     kernel="softmax",
     launch_hash="0123456789abcdef",
-    check_hash="89abcdef01234567",
     space_hash="fedcba9876543210",
     workload=Workload.of(M=8192, N=8192, dtype="bfloat16"),
     device=DEVICE,

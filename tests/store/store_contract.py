@@ -30,9 +30,7 @@ from search_spaces.size_range import Range, RangePlace
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
-    "launches": replace(KEY, launch_hash="0000"),
-    "checks": replace(KEY, check_hash="0000"),
-    "no checks": replace(KEY, check_hash=""),
+    "code": replace(KEY, launch_hash="0000"),
     "workload": replace(KEY, workload=KEY.workload.with_dims(M=1)),
     "workload type": replace(KEY, workload=KEY.workload.with_dims(M="8192")),
     "device": replace(KEY, device=replace(DEVICE, power_limit_w=350.0)),

@@ -102,7 +102,6 @@ class RoundTrips:
             TaskKey,
             kernel=texts,
             launch_hash=texts,
-            check_hash=texts,
             kernel_hashes=st.just(("00",)),
             space_hash=texts,
             workload=configs.map(Workload.from_mapping),

@@ -42,18 +42,16 @@ def document(
     default: Mapping[str, Any] | None = None,
     toolchain: Mapping[str, str] | None = None,
     kernel_hash: str = "0123456789abcdef",
-    source_hash: str = "",
     device: str = "NVIDIA H200",
 ) -> dict[str, Any]:
-    """A table as plain data; with a source_hash, one of an earlier version.
+    """A table as plain data.
 
     entries: key and config, and the dtypes of tensors by parameter in tables of later versions.
     """
-    code = {"launch_hash": "aa", "check_hash": "bb", "kernel_hashes": [kernel_hash]}
-    old = {"source_hash": source_hash}
+    code = {"launch_hash": "aa", "kernel_hashes": [kernel_hash]}
     return {
         "schema": "tuner-table/1",
-        "kernel": {"name": kernel, **(old if source_hash else code), "space_hash": "ab"},
+        "kernel": {"name": kernel, **code, "space_hash": "ab"},
         "device": {
             "name": device,
             "kind": "cuda",
@@ -106,12 +104,10 @@ def add_task(
     selection: SelectionRecord | None = None,
     trials: Sequence[TrialRecord] | None = None,
     launch_hash: str = "0123456789abcdef",
-    check_hash: str = "89abcdef01234567",
     kernel_hashes: tuple[str, ...] = (),
 ) -> TaskInfo:
     """A task with its trials and, if given, its outcome."""
-    code = launch_hash, check_hash, "abcd"
-    key = TaskKey(kernel, *code, workload, device, toolchain, "aa", kernel_hashes)
+    key = TaskKey(kernel, launch_hash, "abcd", workload, device, toolchain, "aa", kernel_hashes)
     task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3)
     for trial in trials if trials is not None else standard_trials(task.task_id):
         store.record_trial(task.task_id, trial)

@@ -33,7 +33,7 @@ def task(workload: Workload, place: RangePlace, losses: dict[int, float]) -> Tas
     return TaskInfo(
         task_id=abs(hash((workload, place.held_out))) % 10**9,
         run_id=1,
-        key=TaskKey("k", "aa", "bb", "cc", workload, H200, TOOLCHAIN),
+        key=TaskKey("k", "aa", "cc", workload, H200, TOOLCHAIN),
         stage=Stage.DONE,
         selection=SelectionRecord(
             {"at": winner}, ({"at": winner},), Verdict.FASTER,

@@ -168,16 +168,6 @@ def test_a_stale_table_is_used_with_stale_use(library, caplog):
     assert f"using {path}" in caplog.text
 
 
-def test_a_table_of_an_earlier_version_is_known_by_its_modules_text(library):
-    import hashlib
-
-    library.load()
-    whole = hashlib.sha256((library.folder / "library.py").read_bytes()).hexdigest()[:16]
-    library.table((key(), BIG), source_hash=whole)
-    assert library.launch() == [128]
-    assert library.module.BENCHED == []
-
-
 def test_the_table_may_be_named_by_argument_or_environment(library, monkeypatch):
     library.load()
     path = library.table((key(), BIG))

@@ -283,11 +283,11 @@ def test_a_table_of_another_toolchain_is_aged(tmp_path, caplog, made_with):
 
 
 def test_a_table_of_other_source_is_aged_and_a_fresh_one_preferred(tmp_path, caplog):
-    put(tmp_path, 1, file="scale@a.json", source_hash="aa")
+    put(tmp_path, 1, file="scale@a.json", kernel_hash="aaaa")
     assert look(tmp_path, source="bb") is None
     assert "other source code" in caplog.text
     runtime.clear()
-    put(tmp_path, 2, file="scale@b.json", source_hash="bb")
+    put(tmp_path, 2, file="scale@b.json", kernel_hash="bb")
     assert look(tmp_path, source="bb").config["BLOCK"] == 2
 
 

@@ -15,6 +15,7 @@ from tuner.bench.targets import BenchTarget, bench_target, find_spec, group_by_p
 from tuner.bench.verification import (
     CheckedVariant,
     VariantSelection,
+    check_variants,
     elsewhere_variants,
     space_variants,
     verify,
@@ -34,6 +35,7 @@ __all__ = [
     "build_assembly",
     "bench_target",
     "bench_variants",
+    "check_variants",
     "chosen_baselines",
     "default_of",
     "elsewhere_variants",

@@ -123,11 +123,21 @@ def verify(
     for (runner, paths), shared in group_by_pool(selections, attrgetter("target")).items():
         with LocalSession(settings, runner, paths, on_progress) as session:
             for target, workload, variants in _tasks(shared):
-                verifier = _Verifier(settings, target, session, workload)
-                for checked in verifier.all(variants):
+                for checked in check_variants(settings, target, session, workload, variants):
                     done += 1
                     on_progress("verifying", done, total)
                     yield checked
+
+
+def check_variants(
+    settings: Settings,
+    target: BenchTarget,
+    session: LocalSession,
+    workload: Workload,
+    variants: Sequence[Variant],
+) -> Iterator[CheckedVariant]:
+    """`verify` for variants of one workload, in a session that others share."""
+    return _Verifier(settings, target, session, workload).all(variants)
 
 
 def _tasks(

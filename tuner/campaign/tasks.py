@@ -80,7 +80,6 @@ class ScheduledTask:
         return TaskKey(
             kernel=kernel.name,
             launch_hash=kernel.launch_hash(),
-            check_hash=kernel.check_hash(),
             space_hash=self.space_hash,
             workload=self.requested.workload,
             device=self.device,

@@ -57,6 +57,8 @@ class Declared:
 class CallKernel(AdoptedKernel):
     """A kernel whose workloads are captured calls."""
 
+    written = True
+
     def __init__(
         self,
         parts: AutotuneParts,

@@ -48,6 +48,12 @@ class Values:
     #: The largest value.
     high: float
 
+    def identity_state(self) -> tuple[float | bool, ...]:
+        """Limits of integers; of floats the sign alone, since their values are drawn at random."""
+        if float(self.low).is_integer() and float(self.high).is_integer():
+            return self.low, self.high
+        return (self.low >= 0,)
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -119,6 +125,10 @@ class Written:
     #: The largest relative difference of two runs on the same inputs; 0 for equal bits.
     noise: float
 
+    def identity_state(self) -> tuple[int, bool, bool]:
+        """Without what was measured."""
+        return self.buffer, self.updated, self.partial
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -172,6 +182,10 @@ class Call:
                 self.grid.sizes,
             ]
         )  # fmt: skip
+
+    def identity_state(self) -> Call:
+        """Without what was measured."""
+        return replace(self, count=1, gpu_us=None)
 
     def with_problem(self, problem: str) -> Call:
         return replace(self, problem=problem)

@@ -53,6 +53,7 @@ _COMMANDS = {
     "verify": "verify:verify",
     "capture": "capture:capture",
     "upgrade-check": "upgrade_check:upgrade_check",
+    "restamp": "restamp:restamp",
     "spaces": "spaces:app",
     "workers": "workers:app",
     "schedule": "schedule:app",

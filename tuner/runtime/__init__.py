@@ -30,10 +30,9 @@ from ._launch import Autotuned, autotune
 from ._lookup import clear, lookup
 from ._names import file_stem, slug
 from ._read import TableError, read
-from ._source import source_hash
 from ._table import SCHEMA, Table
 from ._table_files import is_for_device, load, staleness
-from .identity import kernel_hash
+from .device_code import kernel_hash
 
 __all__ = [
     "SCHEMA",
@@ -64,6 +63,5 @@ __all__ = [
     "lookup",
     "read",
     "slug",
-    "source_hash",
     "staleness",
 ]

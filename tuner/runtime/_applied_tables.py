@@ -19,10 +19,10 @@ from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._memo import Memos
 from ._plan import choose_miss
-from ._source import accepted_hashes
 from ._table import Table
 from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
 from ._text import printable
+from .device_code import accepted_hashes
 
 _OTHER_DEVICE = "is for"
 

@@ -16,9 +16,9 @@ from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
-from ._source import accepted_hashes, base_function, source_text
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._warn import warn_once
+from .device_code import accepted_hashes, base_function, source_text
 
 Prune: TypeAlias = Callable[..., Sequence[Any]]
 

@@ -144,13 +144,8 @@ def _table(data: object, path: str) -> Table:
 
 
 def _code(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    """The digests of code. Old tables have a digest of their sources instead of a launch hash."""
-    found: dict[str, Any] = {
-        name: _text(kernel.get(name, ""), f"kernel.{name}")
-        for name in ("launch_hash", "check_hash", "source_hash")
-    }
-    if not found["launch_hash"] and not found["source_hash"]:
-        raise TableError("kernel.launch_hash is not text")
+    """The digests of code."""
+    found: dict[str, Any] = {"launch_hash": _text(kernel.get("launch_hash"), "kernel.launch_hash")}
     hashes = _list(kernel.get("kernel_hashes", []), "kernel.kernel_hashes")
     found["kernel_hashes"] = tuple(_text(item, "kernel.kernel_hashes") for item in hashes)
     return found

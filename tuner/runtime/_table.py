@@ -37,14 +37,10 @@ class Table:
     default: Mapping[str, Value] | None = None
     #: Run, campaign and revision that the table was made from.
     provenance: Mapping[str, Value] = field(default_factory=dict)
-    #: Digest of the code and constants behind the launches.
+    #: The identity of the kernel that was measured.
     launch_hash: str = ""
-    #: Digest of reference, inputs, tolerance and baselines.
-    check_hash: str = ""
-    #: Digests of the jitted functions alone.
+    #: Digests of its jitted functions, which a process that launches them computes again.
     kernel_hashes: tuple[str, ...] = ()
-    #: The single digest of tables written before `launch_hash`, over the text of some sources.
-    source_hash: str = ""
     #: Of each range of sizes that the table was made for: what is known of its coverage.
     coverage: tuple[Mapping[str, Value], ...] = ()
     #: The file it was read from.
@@ -83,7 +79,7 @@ class Table:
     @property
     def code(self) -> frozenset[str]:
         """Digests of the code that the table is valid for; one of them must match."""
-        return frozenset({self.launch_hash, *self.kernel_hashes} - {""} or {self.source_hash})
+        return frozenset({self.launch_hash, *self.kernel_hashes})
 
     def find_overlap(self) -> str:
         """Which size two entries serve; empty where none does, and for boxes of several dims."""

@@ -13,7 +13,7 @@ from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.declaration.launch_arguments import name_of
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload
-from tuner.runtime._source import base_function
+from tuner.runtime.device_code import base_function
 
 
 def launch_dtypes(

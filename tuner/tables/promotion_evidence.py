@@ -108,7 +108,6 @@ class EvidenceSource:
             task
             for task in tasks
             if (task.key.kernel, task.key.launch_hash) == (table.kernel, table.launch_hash)
-            and task.key.check_hash == table.check_hash
             and task.key.device.fingerprint == table.device.fingerprint
             and key_of(task.key.workload.as_dict()) == key
             and task.selection is not None

@@ -119,8 +119,8 @@ def _tables(stored: Results) -> list[Table]:
         key = task.key
         if backend_kinds.spec_of_stored(key.device.kind).timed:
             build_key = key.toolchain.build_key
-            code = key.launch_hash, key.check_hash
-            groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)
+            group = key.kernel, key.device.fingerprint, key.launch_hash, build_key
+            groups[group].append(task)
     return [_table(stored, groups[identity]) for identity in sorted(groups)]
 
 
@@ -134,7 +134,6 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
     table = Table(
         kernel=key.kernel,
         launch_hash=key.launch_hash,
-        check_hash=key.check_hash,
         kernel_hashes=key.kernel_hashes,
         space_hash=join_space_hashes(task.key.space_hash for task in newest.values()),
         device=device_facts(key.device),
@@ -175,11 +174,26 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
             "attempt": trial.attempt_id if trial else None,
             "confirmed_at": confirmed.isoformat() if confirmed else None,
             "space_hash": task.key.space_hash,
+            "binaries": _binaries(stored, task, (ships.config, *ships.ties)),
         },
         dtypes=launch_dtypes(kernel, task.key.workload, ships.config, task.key.device),
         sizes=valid_sizes(kernel, task.key.device, key, ships.config),
     )
     return name_implementation(found, compare_baselines(task))
+
+
+def _binaries(stored: Results, task: TaskInfo, configs: Iterable[Config]) -> str | None:
+    """The digest of what these configs launch; None where that of one is not known."""
+    known = {config_key(t.config): t.binary_hash for t in stored.trials(task.task_id)}
+    return digest_binaries({key: known.get(key, "") for key in map(config_key, configs)})
+
+
+def digest_binaries(hashes: Mapping[str, str]) -> str | None:
+    """One digest of the binaries of configs, by config key; None where one is not known.
+
+    `tuner restamp` computes it again: an equal digest says that equal launches are made.
+    """
+    return digest(sorted(hashes.items())) if all(hashes.values()) else None
 
 
 def round_ratio(over: LogRatio | None) -> tuple[float | None, tuple[float, float] | None]:

@@ -40,7 +40,7 @@ def task_name(task: TaskInfo) -> str:
     """A file name for a task: kernel, workload, device and a digest of the whole key."""
     key = task.key
     # The digest includes the workload, since its words are shortened.
-    code = [key.kernel, key.workload.as_dict(), key.launch_hash, key.check_hash]
+    code = [key.kernel, key.workload.as_dict(), key.launch_hash]
     suffix = digest([*code, key.device.fingerprint, key.toolchain.key, key.protocol], 8)
     words = "-".join(f"{name}{value}" for name, value in key.workload.dims)
     device = device_stem(key.device.name, key.device.kind)
@@ -78,7 +78,6 @@ def _metadata(results: Results, task: TaskInfo) -> dict[str, Any]:
     return {
         "kernel": key.kernel,
         "launch_hash": key.launch_hash,
-        "check_hash": key.check_hash,
         "workload": key.workload.as_dict(),
         "device": key.device.name,
         "run": results.run_id,

@@ -100,16 +100,14 @@ def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
 
 
 def _code(table: Table, kernel: Kernel) -> str:
-    """The half of the kernel's identity that differs from the table's; empty text if none does."""
-    if not table.launch_hash:
-        return f"has no launch hash of {table.kernel}; export it again"
+    """What of the kernel's code differs from the table's; empty text if nothing does."""
     if set(kernel.kernel_hashes()) != set(table.kernel_hashes):
         return f"was made for other source code of {table.kernel}: its device code has changed"
     if kernel.launch_hash() != table.launch_hash:
-        return f"was made for other source code of {table.kernel}: what it launches has changed"
-    if table.check_hash and kernel.check_hash() != table.check_hash:
-        what = "its reference, inputs, tolerance or baselines have changed"
-        return f"was verified by other source code of {table.kernel}: {what}"
+        return (
+            f"was made for other source code of {table.kernel}: a module that it can reach has "
+            f"changed; `tuner restamp {table.path}` renews it where the launches are the same"
+        )
     return ""
 
 

@@ -47,7 +47,7 @@ def name_files(results: Results) -> Iterator[tuple[str, Table]]:
     for table in results.tables:
         name = file_name(table)
         if count[name] > 1:
-            suffix = digest([table.launch_hash, table.check_hash, dict(table.toolchain)], 6)
+            suffix = digest([table.launch_hash, dict(table.toolchain)], 6)
             name = f"{name.removesuffix('.json')}-{suffix}.json"
         yield name, table
 

@@ -56,7 +56,6 @@ def list_tasks(table: Table, known: Mapping[str, Device]) -> Iterator[TaskInfo]:
         key = TaskKey(
             kernel=table.kernel,
             launch_hash=table.launch_hash,
-            check_hash=table.check_hash,
             space_hash=table.space_hash,
             workload=Workload.from_mapping(entry.key),
             device=device,

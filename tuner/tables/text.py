@@ -38,9 +38,7 @@ def document_of(table: Table) -> dict[str, Any]:
         "schema": SCHEMA,
         "kernel": {
             "name": table.kernel,
-            **({"source_hash": table.source_hash} if table.source_hash else {}),
             "launch_hash": table.launch_hash,
-            "check_hash": table.check_hash,
             "kernel_hashes": list(table.kernel_hashes),
             "space_hash": table.space_hash,
         },

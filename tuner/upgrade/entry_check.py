@@ -186,7 +186,7 @@ class _EntryCheck:
         device = self.target.device_of(self.session)
         if known is None or self.here.table.device.fingerprint != device.fingerprint:
             return False
-        if self.here.table.check_hash != kernel.check_hash():
+        if self.here.table.launch_hash != kernel.launch_hash():
             return False
         for result in built:
             if not isinstance(result, Artifact):

@@ -52,8 +52,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     inductor_sample.without_timing_guards()
     threads = kernel.cpu_threads(job.workload, job.config)
     tools = toolchain.inductor_toolchain()
-    code = [kernel.launch_hash(), kernel.check_hash()]
-    identity = [*code, job.workload.as_dict(), dict(job.config), tools.build_key]
+    code = kernel.launch_hash()
+    identity = [code, job.workload.as_dict(), dict(job.config), tools.build_key]
     folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
     with _fresh_compiler(folder), cpu_conditions(threads):
         inputs = kernel.make_inputs(job.workload, 1, "cpu")
@@ -71,9 +71,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         config=dict(job.config),
         target=job.device.target,
         toolchain=tools,
-        binary_hash=_identity(
-            folder, job, [threads, kernel.launch_hash(), _shapes(inputs)], whole=whole
-        ),
+        binary_hash=_identity(folder, job, [threads, code, _shapes(inputs)], whole=whole),
         facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
         files=files,
     )

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,9 +38,11 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     when its binary cannot run on the device. Raises `MachineFault`, `KernelError`, any other
     `TunerError` or `ImportError` for faults of this machine, the kernel or the target.
     """
+    from search_spaces.identity import refuse_unnamed
     from search_spaces.registry import is_ours
     from workers.supervision.kernel_loading import load_kernel
 
+    before = frozenset(sys.modules)
     with modules_of(None if is_ours(job.kernel.spec) else job.device):
         try:
             kernel = load_kernel(job.kernel)
@@ -48,7 +51,10 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
             raise fault_of(error) or unusable from error
         except TunerError as error:
             raise fault_of(error) or error from error
-        return build_kernel(kernel, job, cache_dir)
+        result = build_kernel(kernel, job, cache_dir)
+        if not is_ours(job.kernel.spec):
+            refuse_unnamed(kernel, before)
+        return result
 
 
 def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
