@@ -194,6 +194,39 @@ def test_gradients_pass_through_kernels():
     assert "rms_norm" in tuned_runs()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its first tangent
+def test_dual_numbers_keep_their_tangents(defaults):
+    defaults("softmax")
+    x, v = torch.randn(7, 509), torch.randn(7, 509)
+    expected = torch.func.jvp(lambda x: x.softmax(-1), (x,), (v,))[1]
+    for grad in (False, True):
+        ops.softmax(x.requires_grad_(grad))
+        with torch.autograd.forward_ad.dual_level():
+            out = ops.softmax(torch.autograd.forward_ad.make_dual(x, v))
+            tangent = torch.autograd.forward_ad.unpack_dual(out).tangent
+        torch.testing.assert_close(tangent, expected)
+    assert "softmax" in tuned_runs()
+
+
+@pytest.mark.parametrize("implementation", ["tuned", "copied"])
+def test_results_can_be_changed_in_place_in_training(tables, monkeypatch, implementation):
+    kernel = registry.load("rms_norm")
+    workload = kernel.small_workload(kernel.workloads()[0]).with_dims(dtype="float32")
+    own = {"copied": kernel.baselines(workload)["eager"]}
+    monkeypatch.setattr("tuner.ops.operator.find_baseline", lambda _, __, name: own[name])
+    fields = {"implementation": implementation, "baselines": {"copied": 0.9, "eager": 1.2}}
+    write_defaults(tables, kernel, [workload], **fields)
+    forget_all()
+    rows, cols = workload.sizes("rows", "cols")
+    x, w = torch.randn(1, rows, cols, requires_grad=True), torch.randn(cols)
+    y = ops.rms_norm(x, (cols,), w, 1e-5)
+    assert not y._is_view()
+    y += 1
+    y.sum().backward()
+    (use,) = [use for use in ops.report() if use.operator == "rms_norm"]
+    assert use.implementation == implementation
+
+
 def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):
     kernel = registry.load("softmax")
     workload = kernel.small_workload(kernel.workloads()[0]).with_dims(dtype="float32")

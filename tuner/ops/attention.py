@@ -332,5 +332,5 @@ def rotary(
     interleaved: pairs are neighbours (GPT-J), else half a head apart (Llama). With gradients of cos
     or sin, torch runs.
     """
-    rotate = _rotary_of_torch if cos.requires_grad or sin.requires_grad else _rotary
-    return rotate(q, k, cos, sin, interleaved)
+    learned = torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad)
+    return (_rotary_of_torch if learned else _rotary)(q, k, cos, sin, interleaved)
