@@ -1,11 +1,12 @@
 """Two runs or tables compared task by task, from their confirmations.
 
-Times of different passes are not directly comparable. Each run confirmed what it ships and the
-default config in one pass, so that the default config is the common reference:
+Times of different passes are not directly comparable. Each run confirmed what it ships in one pass
+with the default config and the baselines. One of these is the common anchor
+(`task_history.find_change`):
 
-    ln(B / A) = ln(default / A) - ln(default / B), each in its own pass,
+    ln(B / A) = ln(anchor / A) - ln(anchor / B), each in its own pass,
 
-and its interval is that of a difference of two independent estimates.
+and its interval is that of a difference of two independent estimates, with the noise between runs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, TaskInfo
-from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
+from results_db.task_history import find_change, list_breaks
+from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import config_key
 
 #: Two times within this ratio of each other count as the same.
@@ -36,7 +38,7 @@ class TaskComparison:
     verdict: Verdict | None
     #: What the verdict rests on, where it does not rest on an interval.
     why: str = ""
-    #: ln(B's time / A's) relative to the default config; None where there is no common reference.
+    #: ln(B's time / A's) by what both measured; None where that is nothing.
     log_ratio: LogRatio | None = None
     #: Both times in microseconds where they were measured again, in one pass.
     remeasured_us: tuple[float, float] | None = None
@@ -85,19 +87,15 @@ def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskC
 def _compare_tasks(old: TaskInfo, new: TaskInfo) -> TaskComparison:
     a, b = old.selection, new.selection
     if old.task_id == new.task_id or _is_same_record(a, b):
-        ratio = EQUAL if a is not None and a.median_us is not None else None
-        return TaskComparison(old, new, Verdict.SAME, SAME_RECORD, ratio)
+        return TaskComparison(old, new, Verdict.SAME, SAME_RECORD)
     if a is None or b is None:
         lacks = "neither" if a is None and b is None else "A" if a is None else "B"
         why = f"{lacks} confirmed {'a' if lacks == 'neither' else 'no'} winner"
         return TaskComparison(old, new, Verdict.UNDECIDED, why)
-    why = _explain_no_reference(a, b)
-    gain_a, gain_b = _find_gain(a), _find_gain(b)
-    if why or gain_a is None or gain_b is None:
-        return TaskComparison(old, new, Verdict.UNDECIDED, why or "nothing was timed")
-    middle = gain_a.value - gain_b.value
-    spread = math.hypot(*((gain.high - gain.low) / 2 for gain in (gain_a, gain_b)))
-    ratio = LogRatio(middle, middle - spread, middle + spread)
+    breaks = tuple(list_breaks(old, new))
+    _, ratio = find_change(old, new, breaks)
+    if ratio is None:
+        return TaskComparison(old, new, Verdict.UNDECIDED, _explain_no_anchor(a, b, breaks))
     return TaskComparison(old, new, judge_times(ratio), "", ratio)
 
 
@@ -109,12 +107,15 @@ def _is_same_record(a: SelectionRecord | None, b: SelectionRecord | None) -> boo
     return configs[0] == configs[1] and a.confirmed_at == b.confirmed_at is not None
 
 
-def _explain_no_reference(a: SelectionRecord, b: SelectionRecord) -> str:
-    if a.default is None or b.default is None:
+def _explain_no_anchor(a: SelectionRecord, b: SelectionRecord, breaks: Sequence[str]) -> str:
+    """Why both have measured nothing that their times can be compared by."""
+    if None in (a.median_us, b.median_us):
+        return "nothing was timed"
+    if None in (a.default, b.default):
         return "no common default config is known"
-    if config_key(a.default) != config_key(b.default):
-        return "the default config has changed"
-    return ""
+    if breaks:
+        return f"not comparable by the default config ({', '.join(breaks)}), and by no baseline"
+    return "both ship the default config, and no baseline was measured in both"
 
 
 def judge_times(ratio: LogRatio) -> Verdict:
@@ -124,12 +125,6 @@ def judge_times(ratio: LogRatio) -> Verdict:
     if ratio.high < 0:
         return Verdict.FASTER
     return Verdict.SLOWER if ratio.low > 0 else Verdict.UNDECIDED
-
-
-def _find_gain(chosen: SelectionRecord) -> LogRatio | None:
-    """ln(default time / shipped time); None unless its interval is known."""
-    ratio = select_shipped(chosen).log_ratio
-    return ratio if ratio and ratio.interval else None
 
 
 def _time_us(task: TaskInfo | None) -> float | None:

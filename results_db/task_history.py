@@ -156,6 +156,8 @@ def find_change(
         if stable[0] != stable[1]:
             old.clear()
     common = [name for name in new if name in old]
+    if DEFAULT in common and not max(old[DEFAULT].half_width, new[DEFAULT].half_width):
+        common.remove(DEFAULT)  # both ship it, and nothing compares it with itself
     if not common:
         return "", None
     anchor = DEFAULT if DEFAULT in common else max(common, key=lambda name: new[name].value)

@@ -156,3 +156,9 @@ def replay_campaign(
         "version: 1\npool: {kind: virtual}\nmeasure: {final_pairs: 8, warm_ms: 1}\n"
         f"campaigns:\n  c: {{targets: [simulated], {limits}, tasks: [{tasks}]}}\n{more}"
     )
+
+
+def eager(over: float, half_width: float = 0.002) -> tuple[BaselineRecord, ...]:
+    """A baseline; over: ln(its time / the winner's)."""
+    ratio = LogRatio(over, over - half_width, over + half_width)
+    return (BaselineRecord("eager", Status.CORRECT, 90.0, ratio),)

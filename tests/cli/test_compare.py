@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 from bench_samples import RECORDED, SETTINGS, confirm
-from cli_samples import fill
+from cli_samples import DEVICE, eager, fill
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,10 +30,27 @@ def test_compare_is_relative_to_the_common_default(tuner, url, gain, verdict, co
 
 
 def test_compare_judges_what_ships(tuner, url):
-    fill(url, gain=-0.1)  # a winner that the confirmation found slower: the default is kept
-    fill(url, gain=-0.3)
+    fill(url, gain=0.5)
+    fill(url, gain=-0.3)  # a winner that the confirmation found slower: the default is kept
     (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
-    assert (row["verdict"], row["a_us"], row["b_us"]) == ("same", 115.0, 115.0)
+    assert (row["verdict"], row["b_us"]) == ("slower", 115.0)
+    assert row["ratio"] == pytest.approx(math.exp(0.5), rel=1e-3)
+
+
+def test_the_default_config_is_no_reference_of_itself(tuner, url):
+    """Where both ship it, a baseline that both measured says how they compare, or nothing does."""
+    for baselines in ((), (), eager(0.30), eager(0.25)):
+        fill(url, gain=-0.1, baselines=baselines)
+    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
+    assert (row["verdict"], row["a_us"], row["b_us"]) == ("undecided", 115.0, 115.0)
+    assert row["low"] is row["high"] is None
+    assert "both ship the default config" in row["why"]
+    (row,) = json.loads(tuner("compare", 3, 4, "--format", "json").out)
+    assert row["verdict"] == "slower"
+    assert row["low"] < row["ratio"] < row["high"]
+    history = json.loads(tuner("history", "softmax", "--format", "json").out)
+    assert [each["change"] is None for each in history] == [False, True, True, True]
+    assert {each["anchor"] for each in history} == {None, "eager"}
 
 
 def test_compare_says_when_it_cannot_tell(tuner, url):
@@ -103,13 +121,17 @@ def test_a_word_that_says_nothing_is_refused(tuner, url, word):
 
 
 def test_a_table_is_compared_like_a_run(tuner, url):
-    fill(url, gain=0.5)
-    fill(url, gain=0.6)
+    """Also where a table does not have all facts of the device."""
+    key = {"device": replace(DEVICE, registers=65536)}
+    fill(url, gain=0.5, key=key)
+    fill(url, gain=0.6, key=key)
     for run in (1, 2):
         assert tuner("export", run, "-f", "tuner", "-o", f"tables{run}").code == 0
     same = tuner("compare", 1, "tables1", "-f", "json")
     assert [row["why"] for row in json.loads(same.out)] == ["same record"], same.err
     assert "tables1 against run 1: 0 faster, 0 slower, 1 same" in same.err
+    same = tuner("compare", "tables1", 1, "-f", "json")
+    assert [row["why"] for row in json.loads(same.out)] == ["same record"], same.err
     (row,) = json.loads(tuner("compare", "tables1", "tables2", "-f", "json").out)
     assert (row["verdict"], row["a_us"], row["change"]) == ("undecided", 70.0, 0.0)
     assert "no common default config is known" in row["why"]

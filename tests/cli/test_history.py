@@ -7,11 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from cli_samples import BEST, DEVICE, HOSTILE, fill
+from cli_samples import BEST, DEVICE, HOSTILE, eager, fill
 
-from results_db import BaselineRecord
-from search_spaces.log_ratio import LogRatio
-from search_spaces.records import Status, Toolchain, Workload
+from search_spaces.records import Toolchain, Workload
 
 TOOLCHAIN = Toolchain(python="3.12", torch="2.11", triton="3.6")
 NEWER = replace(TOOLCHAIN, triton="3.8")
@@ -22,12 +20,6 @@ def rows_of(tuner, *arguments: object) -> list[dict]:
     result = tuner("history", *arguments, "--format", "json")
     assert result.code == 0, result.err
     return json.loads(result.out)[::-1]
-
-
-def eager(over: float, half_width: float = 0.002) -> tuple[BaselineRecord, ...]:
-    """A baseline; over: ln(its time / the winner's)."""
-    ratio = LogRatio(over, over - half_width, over + half_width)
-    return (BaselineRecord("eager", Status.CORRECT, 90.0, ratio),)
 
 
 def test_a_run_is_compared_by_the_default_config_of_its_own_pass(tuner, url):

@@ -144,9 +144,7 @@ def test_the_page_of_a_task_is_made_anew_for_its_own_trials_only(tmp_path):
         run = store.begin_run("c", "spec", 1, {}, {}).run_id
         tasks = []
         for name in ("softmax", "matmul"):
-            key = TaskKey(
-                name, "0", "0", "0", Workload.of(M=1), Device("cpu", "", "cpu"), Toolchain()
-            )
+            key = TaskKey(name, "0", "0", Workload.of(M=1), Device("cpu", "", "cpu"), Toolchain())
             tasks.append(store.ensure_task(run, key, **facts).task_id)
 
         def marks() -> list[str]:

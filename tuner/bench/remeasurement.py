@@ -11,7 +11,7 @@ from results_db.run_comparison import SAME_RECORD, TaskComparison, judge_times
 from results_db.shipped import select_shipped
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.log_ratio import EQUAL, Verdict
+from search_spaces.log_ratio import Verdict
 from search_spaces.records import Config, Status, config_key
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
@@ -63,7 +63,7 @@ def _measure(
     try:
         configs = _find_configs(target, each)
         if config_key(configs[0]) == config_key(configs[1]):
-            return replace(each, verdict=Verdict.SAME, why="same code and config", log_ratio=EQUAL)
+            return replace(each, verdict=Verdict.SAME, why="same code and config")
         (workload,) = pick_workloads(target.kernel, [each.task.key.workload.key])
         variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]
         rows = (

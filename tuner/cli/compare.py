@@ -94,12 +94,17 @@ def compare(
     """Compare what two runs or tables ship; exits with 1 if any task of B is slower.
 
     The change is that of the times as each measured them. Times of different passes are not
-    directly comparable: ratio and verdict are relative to the default config, which each run
-    confirmed in one pass with its winner. Only a new measurement of both in one pass is conclusive.
+    directly comparable: ratio and verdict go through what each run confirmed in one pass with its
+    winner, the default config or a baseline. Only a new measurement of both in one pass is
+    conclusive.
     """
     settings, base = settings_of(config)
-    second = _read_side(settings, b, None)
-    first = _read_side(settings, a, second)
+    if _is_table(b) and not _is_table(a):  # the run knows all facts of the devices
+        first = _read_side(settings, a, None)
+        second = _read_side(settings, b, first)
+    else:
+        second = _read_side(settings, b, None)
+        first = _read_side(settings, a, second)
     found = compare_runs(first.tasks, second.tasks)
     if all(each.verdict is None for each in found):
         note("the two have no task in common")
@@ -111,8 +116,8 @@ def compare(
     note(f"{second.name} against {first.name}: {count_verdicts(found)}")
     if not again:
         note(
-            "from stored confirmations, relative to the default config; only a new pass is "
-            "conclusive: --remeasure makes it"
+            "from stored confirmations, by the default config or a baseline that both measured; "
+            "only a new pass is conclusive: --remeasure makes it"
         )
     if any(map(_make_check(fail_on), found)):
         raise typer.Exit(1)
@@ -128,7 +133,7 @@ class _Side:
 def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
     """What a text names; a date or a revision looks in the campaign of the other side, if any."""
     path = Path(text)
-    if not text.isdigit() and (path.suffix == ".json" or path.is_dir()):
+    if _is_table(text):
         from tuner.tables.table_tasks import read_table_tasks
 
         devices = [task.key.device for task in (other.tasks if other else ())]
@@ -136,6 +141,12 @@ def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
     with store_of(settings) as store:
         run = pick_run(store, text, other.campaign if other else None)
         return _Side(f"run {run.run_id}", store.tasks(run.run_id), run.campaign)
+
+
+def _is_table(text: str) -> bool:
+    """Whether a text names a table or a folder of tables, not a run."""
+    path = Path(text)
+    return bool(text) and not text.isdigit() and (path.suffix == ".json" or path.is_dir())
 
 
 def count_verdicts(found: Sequence[TaskComparison]) -> str:
