@@ -178,6 +178,7 @@ def _losses(s: Sampler, name: str) -> Sample:
             [x],
         )
     dtype, dim = s.dtype(product=True), s.pick(1, 9, 40)
+    dtype = torch.float32 if dtype is torch.float64 else dtype  # in which its losses are anyway
     given = [s.tensor(each, dim, dtype=dtype) for each in (rows, classes)]
 
     def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
