@@ -13,6 +13,8 @@ from search_spaces.records import Config, Device, Value, Workload
 MAX_THREADS = 1024
 #: The largest size that a launch takes as a 32-bit argument.
 MAX_SIZE = 2**31 - 1
+#: The largest side of a matrix in tiles: places in tiles and parts that exceed it fit into 32 bits.
+LARGEST_SIDE = MAX_SIZE - 2**16
 #: Multiprocessors of a device that does not say how many it has.
 _USUAL_MULTIPROCESSORS = 128
 #: Parameters of products whose ranges follow the sizes.

@@ -20,7 +20,7 @@ from search_spaces.kernels.elements import (
     element_grid,
     element_space,
 )
-from search_spaces.kernels.limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import LARGEST_SIDE, MAX_SIZE, integer
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, scripted
@@ -99,7 +99,7 @@ class Activation(Kernel):
     """
 
     name = "activation"
-    dims = Dims(rows=int, cols=MAX_SIZE // 2, function=(*PLAIN, *GATED), dtype=DTYPES)
+    dims = Dims(rows=LARGEST_SIDE, cols=MAX_SIZE // 2, function=(*PLAIN, *GATED), dtype=DTYPES)
     small = {"rows": 5, "cols": 333}
     elementwise = 1
 

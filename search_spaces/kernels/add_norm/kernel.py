@@ -15,6 +15,7 @@ from search_spaces.kernels.add_norm.space import MAX_COLS, add_norm_space, defau
 from search_spaces.kernels.add_norm.triton_kernels import add_norm_kernel
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
+from search_spaces.kernels.limits import LARGEST_SIDE
 from search_spaces.kernels.rows import step_constants, step_grid
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.shape_tensor import as_bytes
@@ -46,7 +47,9 @@ class AddNorm(Kernel):
     """
 
     name = "add_norm"
-    dims = Dims(rows=int, cols=MAX_COLS, kind=KINDS_OF_NORM, to=RESULTS, dtype=DTYPES, eps=float)
+    dims = Dims(
+        rows=LARGEST_SIDE, cols=MAX_COLS, kind=KINDS_OF_NORM, to=RESULTS, dtype=DTYPES, eps=float
+    )
     small = {"rows": 13, "cols": 509}
 
     def workloads(self) -> Sequence[Workload]:

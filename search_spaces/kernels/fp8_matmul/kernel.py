@@ -10,6 +10,7 @@ from search_spaces.dims import Dims, tolerance_of
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.codes import FLOAT8, random_codes, random_scales
 from search_spaces.kernels.fp8_matmul.gluon_space import fp8_space
+from search_spaces.kernels.limits import LARGEST_SIDE
 from search_spaces.kernels.scaled_tiles import (
     GROUP,
     default_point,
@@ -46,7 +47,14 @@ class Fp8Matmul(Kernel):
     """
 
     name = "fp8_matmul"
-    dims = Dims(M=int, N=int, K=int, scales=SCALES, dtype=(FLOAT8,), tolerance=float)
+    dims = Dims(
+        M=LARGEST_SIDE,
+        N=LARGEST_SIDE,
+        K=LARGEST_SIDE,
+        scales=SCALES,
+        dtype=(FLOAT8,),
+        tolerance=float,
+    )
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

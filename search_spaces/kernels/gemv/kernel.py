@@ -130,7 +130,7 @@ def _product_launch(
         "EVEN_K": k % block_k == 0,
         "ALIGN_K": alignment(k),
         # Blocks at the edge compute addresses of up to one block beyond the matrix.
-        "WIDE": n * k + _LONGEST_BLOCK > MAX_SIZE,
+        "WIDE": max(n * k, DOT_ROWS * max(n, k)) + _LONGEST_BLOCK > MAX_SIZE,
         "num_warps": config["num_warps"],
     }
     arguments = (x, w, out, n, k, x.stride(0), w.stride(0), out.stride(-2))

@@ -13,6 +13,11 @@ from search_spaces.kernels.linear.triton_kernels import part_of_k
 
 
 @triton.jit
+def _widened(stride, WIDE: tl.constexpr):
+    return tl.cast(stride, tl.int64) if WIDE else stride
+
+
+@triton.jit
 def _weight_rows(cols, N, w_stride, EVEN_N: tl.constexpr, WIDE: tl.constexpr):
     """Places of the rows of w; rows beyond the last read the last one and are not stored."""
     w_rows = cols if EVEN_N else tl.minimum(cols, N - 1)
@@ -59,6 +64,7 @@ def gemv_kernel(
     K = K // ALIGN_K * ALIGN_K
     x_stride = x_stride // ALIGN_K * ALIGN_K
     w_stride = w_stride // ALIGN_K * ALIGN_K
+    x_stride, out_stride = _widened(x_stride, WIDE), _widened(out_stride, WIDE)
     first, last = part_of_k(K, BLOCK_K, SPLIT_K)
     cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     lanes = tl.arange(0, BLOCK_K)
@@ -109,6 +115,7 @@ def gemv_dot_kernel(
     K = K // ALIGN_K * ALIGN_K
     x_stride = x_stride // ALIGN_K * ALIGN_K
     w_stride = w_stride // ALIGN_K * ALIGN_K
+    x_stride, out_stride = _widened(x_stride, WIDE), _widened(out_stride, WIDE)
     first, last = part_of_k(K, BLOCK_K, SPLIT_K)
     cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.arange(0, ROWS)

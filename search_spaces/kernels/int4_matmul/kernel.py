@@ -19,7 +19,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
 from search_spaces.kernels.int4_matmul.triton_kernels import int4_matmul_kernel
-from search_spaces.kernels.limits import MAX_SIZE, integer
+from search_spaces.kernels.limits import LARGEST_SIDE, MAX_SIZE, integer
 from search_spaces.kernels.scaled_tiles import partial_specs, sum_launch
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
@@ -43,7 +43,7 @@ class Int4Matmul(Kernel):
     """
 
     name = "int4_matmul"
-    dims = Dims(M=int, N=MAX_SIZE // GROUP, K=int, dtype=DTYPES)
+    dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE // GROUP, K=LARGEST_SIDE, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

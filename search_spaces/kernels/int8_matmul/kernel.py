@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.codes import random_codes, random_scales
+from search_spaces.kernels.limits import LARGEST_SIDE
 from search_spaces.kernels.scaled_tiles import (
     default_point,
     partial_specs,
@@ -37,7 +38,7 @@ class Int8Matmul(Kernel):
     """
 
     name = "int8_matmul"
-    dims = Dims(M=int, N=int, K=_LONGEST, dtype=("int8",))
+    dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE, K=_LONGEST, dtype=("int8",))
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

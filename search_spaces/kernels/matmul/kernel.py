@@ -18,7 +18,7 @@ from search_spaces.dims import Dims, tolerance_of
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.cublas import cublas_products
 from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.matmul.gluon_space import dense_space, in_gluon
 from search_spaces.kernels.matmul.space import takes_descriptors
 from search_spaces.kernels.matmul.triton_kernels import (
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 DTYPES = ("float16", "bfloat16", "float32")
 _SUM_BLOCK = 1024
-_LARGEST = 2**31 - 1
 
 
 class Matmul(Kernel):
@@ -46,7 +45,7 @@ class Matmul(Kernel):
     """
 
     name = "matmul"
-    dims = Dims(M=_LARGEST, N=_LARGEST, K=_LARGEST, dtype=DTYPES, tolerance=float)
+    dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE, K=LARGEST_SIDE, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
         shapes = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.dims import Dims, tolerance_of
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.matmul.kernel import Matmul
 from search_spaces.kernels.matrix_chain.products import (
     DIMS,
@@ -40,7 +40,7 @@ class MatrixChain(Kernel):
     """
 
     name = "matrix_chain"
-    dims = Dims(M=int, K=int, L=int, P=int, N=int, dtype=DTYPES, tolerance=float)
+    dims = Dims(**dict.fromkeys("MKLPN", LARGEST_SIDE), dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:
         workloads = self.dims.workloads(

@@ -12,7 +12,7 @@ from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.norm_backward.space import backward_space, default_point, tile_rows
 from search_spaces.kernels.norm_backward.triton_kernels import (
     add_parts_kernel,
@@ -49,7 +49,7 @@ class NormBackward(Kernel):
     """
 
     name = "norm_backward"
-    dims = Dims(rows=int, cols=_MOST_COLS, kind=KINDS_OF_NORM, dtype=DTYPES)
+    dims = Dims(rows=LARGEST_SIDE, cols=_MOST_COLS, kind=KINDS_OF_NORM, dtype=DTYPES)
     small = {"rows": 21, "cols": 261}
 
     def workloads(self) -> Sequence[Workload]:

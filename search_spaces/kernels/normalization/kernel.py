@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from search_spaces.dims import Dims, number_of
 from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import LARGEST_SIDE
 from search_spaces.kernels.normalization.space import default_point, norm_space
 from search_spaces.kernels.normalization.triton_kernels import (
     held_norm_kernel,
@@ -36,7 +37,7 @@ class LayerNorm(RowKernel):
     """
 
     name = "layer_norm"
-    dims = Dims(rows=int, cols=2**20, dtype=DTYPES, eps=float)
+    dims = Dims(rows=LARGEST_SIDE, cols=2**20, dtype=DTYPES, eps=float)
     elementwise = 2
     #: Whether the mean is subtracted and a bias added.
     centred: ClassVar[bool] = True

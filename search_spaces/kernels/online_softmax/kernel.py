@@ -14,7 +14,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.cudnn import log_softmax_forward, softmax_forward
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.long_rows import (
     MAX_COLS,
     block_constants,
@@ -54,7 +54,7 @@ class OnlineSoftmax(Kernel):
     """
 
     name = "online_softmax"
-    dims = Dims(rows=int, cols=MAX_COLS, dtype=DTYPES, log=bool, mask=MASKS)
+    dims = Dims(rows=LARGEST_SIDE, cols=MAX_COLS, dtype=DTYPES, log=bool, mask=MASKS)
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

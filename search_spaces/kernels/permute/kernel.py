@@ -84,6 +84,14 @@ class Permute(Kernel):
         absent = {f"d{place}" for place in range(places, 4)}
         kinds = {name: kind for name, kind in self.dims.items() if name not in absent}
         Dims(**kinds).check(self.name, workload)
+        move = move_of(workload)
+        longest = max(move.rows.size, move.cols.size)
+        if longest > _MOST_SIZE:
+            raise WorkloadError(
+                f"{where}: neighbouring dimensions are {longest} together, more than the "
+                f"{_MOST_SIZE} that a tile counts",
+                "permute a part at a time",
+            )
 
     def small_workload(self, workload: Workload) -> Workload:
         sizes = {f"d{place}": size for place, size in enumerate(_SMALL[: len(order_of(workload))])}

@@ -12,7 +12,7 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.reduction.combination import combining
 from search_spaces.kernels.reduction.space import default_point, reduction_space, sizes
 from search_spaces.kernels.reduction.triton_kernels import reduction_kernel
@@ -35,7 +35,9 @@ class Reduction(Kernel):
     """
 
     name = "reduction"
-    dims = Dims(rows=int, cols=int, axis=(0, 1), operation=OPERATIONS, dtype=DTYPES)
+    dims = Dims(
+        rows=LARGEST_SIDE, cols=LARGEST_SIDE, axis=(0, 1), operation=OPERATIONS, dtype=DTYPES
+    )
 
     def workloads(self) -> Sequence[Workload]:
         return self.dims.workloads(

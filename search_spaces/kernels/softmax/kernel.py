@@ -13,6 +13,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.cudnn import softmax_forward
 from search_spaces.kernels.dtypes import DTYPES
+from search_spaces.kernels.limits import LARGEST_SIDE
 from search_spaces.kernels.rows import RowKernel, row_constants, step_constants, step_grid
 from search_spaces.kernels.softmax.space import default_point, softmax_space
 from search_spaces.kernels.softmax.triton_kernels import softmax_kernel
@@ -28,7 +29,7 @@ class Softmax(RowKernel):
     """`softmax(x, -1)` of x[rows, cols]; dims rows, cols (at most 32768) and dtype."""
 
     name = "softmax"
-    dims = Dims(rows=int, cols=32768, dtype=DTYPES)
+    dims = Dims(rows=LARGEST_SIDE, cols=32768, dtype=DTYPES)
     # A single probability may be near one, where rounding to the output's dtype alone may be off by
     # half of the tolerance.
     elementwise = 1

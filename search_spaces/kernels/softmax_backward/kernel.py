@@ -13,7 +13,7 @@ from search_spaces.dims import Dims
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cudnn import log_softmax_backward, softmax_backward
 from search_spaces.kernels.dtypes import DTYPES
-from search_spaces.kernels.limits import integer
+from search_spaces.kernels.limits import LARGEST_SIDE, integer
 from search_spaces.kernels.long_rows import (
     MAX_COLS,
     block_constants,
@@ -47,7 +47,7 @@ class SoftmaxBackward(Kernel):
     """
 
     name = "softmax_backward"
-    dims = Dims(rows=int, cols=MAX_COLS, dtype=DTYPES, log=bool)
+    dims = Dims(rows=LARGEST_SIDE, cols=MAX_COLS, dtype=DTYPES, log=bool)
     output = "dx"
     elementwise = 1
 

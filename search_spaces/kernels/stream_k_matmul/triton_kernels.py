@@ -39,6 +39,7 @@ def _pointer_sums(
     if WIDE:
         a_rows = a_rows.to(tl.int64)
         b_rows = b_rows.to(tl.int64)
+        b_stride = tl.cast(b_stride, tl.int64)
     a_ptrs = a_ptr + ((a_rows * a_stride)[:, None] + ks[None, :])
     b_ptrs = b_ptr + ((b_rows * b_stride)[:, None] + cols[None, :])
     in_n = (cols < N)[None, :]

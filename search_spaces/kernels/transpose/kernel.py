@@ -15,6 +15,7 @@ from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
+    LARGEST_SIDE,
     block_parameter,
     fits_registers,
     fits_shared,
@@ -39,7 +40,7 @@ class Transpose(Kernel):
     """out[batch, cols, rows] of x[batch, rows, cols]; dims batch, rows, cols and dtype."""
 
     name = "transpose"
-    dims = Dims(batch=_MOST_BATCH, rows=int, cols=int, dtype=DTYPES)
+    dims = Dims(batch=_MOST_BATCH, rows=LARGEST_SIDE, cols=LARGEST_SIDE, dtype=DTYPES)
     small = {"batch": 2, "rows": 37, "cols": 71}
 
     def workloads(self) -> Sequence[Workload]:
