@@ -38,16 +38,13 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from search_spaces.errors import KernelError
 from search_spaces.object_state import ObjectState, StateError
 from search_spaces.records import digest
 from search_spaces.source_reach import Reach, list_imports, module_file, reach_of, text_of
 from tuner.runtime.device_code import base_function, kernel_hash, stamp
-
-if TYPE_CHECKING:
-    from search_spaces.kernel import Kernel
 
 #: The farm's packages.
 _OURS = ("search_spaces", "workers", "results_db", "reports", "tuner")
@@ -124,10 +121,20 @@ class Identity:
     files: Mapping[str, tuple[int, int]]
 
 
+class Named(Protocol):
+    """What is asked of a kernel."""
+
+    name: ClassVar[str]
+    #: Whether the farm wrote the file that declares it.
+    written: ClassVar[bool]
+    #: Where to import it from in another process; may be empty.
+    spec: str
+
+
 _known: dict[int, tuple[Callable[[], object], Identity]] = {}
 
 
-def identity_of(kernel: Kernel) -> Identity:
+def identity_of(kernel: Named) -> Identity:
     """The identity of a kernel; computed once per process.
 
     After an edit of a file, this process runs the old code and its children run the new code. The
@@ -148,7 +155,7 @@ def identity_of(kernel: Kernel) -> Identity:
     return replace(found, digest=digest([found.digest, sorted(stamps.items())]), kernels=())
 
 
-def refuse_unnamed(kernel: Kernel, before: Iterable[str]) -> None:
+def refuse_unnamed(kernel: Named, before: Iterable[str]) -> None:
     """Raise `KernelError` if a kernel has loaded an own module that no text names.
 
     before: names of modules that were loaded before the kernel was.
@@ -169,7 +176,7 @@ def refuse_unnamed(kernel: Kernel, before: Iterable[str]) -> None:
 class _Text:
     """What counts for one kernel, and where it was found."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Named) -> None:
         self.kernel = kernel
         self.reach = Reach()
         self.own: frozenset[str] = frozenset()
@@ -328,7 +335,7 @@ def _farm_module(file: str) -> str | None:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _find_home(kernel: Kernel) -> tuple[Path, str]:
+def _find_home(kernel: Named) -> tuple[Path, str]:
     """The file whose text makes a kernel, with the name of its module: that of its spec, or that
     of its class, where the spec is a name and where the farm has written the file."""
     place = "" if kernel.written else kernel.spec.rpartition(":")[0]

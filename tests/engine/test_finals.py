@@ -13,7 +13,7 @@ from results_db.stored_records import TrialRecord
 from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import compare_pairs
-from tuner.engine.finals import Finals
+from tuner.engine.finals import Finals, measure_spread
 from tuner.engine.search import Search
 from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
 
@@ -141,6 +141,45 @@ def test_a_winner_that_fails_to_confirm_is_replaced():
     selection, *_ = finals.handle_confirmation(race(finals, [100]))
     assert selection.winner == CONFIGS[0]
     assert selection.verdict == "same"
+
+
+# -- on noisy devices ------------------------------------------------------------------------------
+def noisy_search(times, deviation):
+    """A search whose incumbent, the first config, was timed beside each other config."""
+    rng = random.Random(3)
+    finals = searched(times)
+    search = finals.search
+    for trial in search.trials.values():
+        near = tuple(times[0] * math.exp(rng.gauss(0, deviation)) for _ in range(1))
+        trial.record = replace(
+            trial.record, incumbent=config_key(CONFIGS[0]), incumbent_samples_us=near
+        )
+    return Finals(search)
+
+
+@pytest.mark.parametrize(("deviation", "count"), [(0.002, 2), (0.3, 4)])
+def test_the_noisier_the_search_the_more_of_it_is_raced(deviation, count):
+    """At least four where times of one config differ by a tenth; never the default alone."""
+    finals = noisy_search([50, 70, 90, 200], deviation)
+    finals.nominate()
+    assert len(finals.finalists) == count
+    assert finals.mode is Mode.RACE
+    assert (measure_spread(finals.search) > 0.05) == (count == 4)
+
+
+def test_what_wins_two_confirmations_on_a_noisy_device_is_confirmed_instead():
+    finals = noisy_search([50, 52, 54, 56], 0.3)
+    finals.nominate()
+    for _ in range(2):
+        finals.handle_race(race(finals, [50, 56, 58, 60]))
+        assert finals.tie[0].config == CONFIGS[0]
+        finals.finalists.sort(key=lambda trial: trial.number)
+        assert finals.handle_confirmation(race(finals, [50, 44])) is None
+    assert finals.mode is Mode.CONFIRM
+    assert [trial.config for trial in finals.candidates()] == [CONFIGS[1], CONFIGS[0]]
+    selection, *_ = finals.handle_confirmation(race(finals, [44, 50]))
+    assert (selection.winner, selection.verdict) == (CONFIGS[1], "faster")
+    assert "two confirmations" in selection.reason
 
 
 # -- contradictions between race and confirmation --------------------------------------------------

@@ -9,6 +9,10 @@ candidate is not clearly slower in both. Such a candidate cannot be distinguishe
 winner. The contradiction is *decisive* where it may change what is reported: where the candidate is
 the default config, against which the verdict is, and where (r + c) / 2 < -t, so that another winner
 may be faster by more than the threshold. Only a decisive contradiction is worth another race.
+
+Where times of one config differ by a tenth, h says little of either. There a candidate contradicts
+the race, decisively, where the confirmation alone has it faster: c < -t, with its whole interval
+below 0.
 """
 
 from __future__ import annotations
@@ -34,11 +38,14 @@ class Contradiction:
     #: Its log-ratio to the winner in the race and in the confirmation.
     raced: float
     confirmed: float
+    #: The confirmation has it faster beyond doubt, where races are noisy.
+    wins: bool = False
 
     @property
     def decisive(self) -> bool:
         """Whether another race may change the winner by more than the threshold, or the verdict."""
-        return self.is_default or (self.raced + self.confirmed) / 2 < -_MOVED
+        mean = (self.raced + self.confirmed) / 2
+        return self.is_default or mean < -_MOVED or self.wins
 
     @property
     def name(self) -> str:
@@ -60,11 +67,14 @@ def contradictions(
     default: int | None,
     raced: Mapping[int, LogRatio],
     confirmed: Mapping[int, Timing | Failure],
+    *,
+    noisy: bool = False,
 ) -> list[Contradiction]:
     """All contradictions of a confirmation, in the order of its candidates.
 
     winner, default: their trial numbers. raced: ratios of the race by trial number, all to one
-    config, with intervals of the same confidence as those of `confirmed`.
+    config, with intervals of the same confidence as those of `confirmed`. noisy: times of one
+    config differ by a tenth here.
     """
     found = []
     for number, timing in confirmed.items():
@@ -75,6 +85,8 @@ def contradictions(
         both = raced[number], raced[winner]
         before, now = both[0].value - both[1].value, timing.log_ratio.value
         uncertain = math.hypot(*(each.half_width for each in (timing.log_ratio, *both)))
-        if abs(now - before) > max(_MOVED, uncertain) and min(before, now) < _MOVED:
-            found.append(Contradiction(number, number == default, before, now))
+        moved = abs(now - before) > max(_MOVED, uncertain) and min(before, now) < _MOVED
+        wins = noisy and now < -_MOVED and timing.log_ratio.high < 0
+        if moved or wins:
+            found.append(Contradiction(number, number == default, before, now, wins))
     return found

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
@@ -22,11 +23,21 @@ from tuner.engine.trial import Trial
 from workers.job_records import Failure, Measurement, Mode, Timing
 from workers.measure.race.elimination import race_looks
 
-#: A finalist's time in the search is within this ratio of the best, in ln(time).
-_NEAR = math.log(1.10)
+#: A finalist's time in the search is within this ratio of the best, in ln(time), or within what
+#: times of one config differ by here, up to the second.
+_NEAR, _FAR = math.log(1.10), math.log(1.60)
+#: The least number of finalists, as the default alone is no final; where times of one config
+#: differ by more than `_NEAR`, more of them.
+_FEWEST, _FEWEST_NOISY = 2, 4
+#: Half of the 95 % interval of a difference of two times over the standard deviation of one.
+_DIFFERENCE = 1.96 * math.sqrt(2)
 #: A simpler variant may be chosen if the end of its 95 % interval is within this of the fastest, in
 #: ln(time).
 _EQUAL = math.log(1.005)
+#: Standard deviation of a normal distribution over its median absolute deviation.
+_TO_DEVIATION = 1.4826
+#: Passes of incumbents from which a spread is known.
+_FEWEST_PASSES = 4
 #: Failures of whole jobs after which the finals end.
 _TRIES = 3
 #: Lost jobs after which each further one counts as a failure.
@@ -65,24 +76,36 @@ class Finals:
     _confirmed_once: bool = False
     #: A confirmation contradicted the race, and both are repeated.
     _contradicted: bool = False
+    #: The winner of a confirmation has taken the place of the winner of the race.
+    _replaced: bool = False
+    #: Times of one config differ by more than `_NEAR` here.
+    _noisy: bool = False
 
     def nominate(self) -> None:
-        """Choose the finalists. The finals are over at once where no variant was timed."""
+        """Choose the finalists. The finals are over at once where no variant was timed.
+
+        The noisier the times of the search, the more of them are admitted: a score is worth what
+        times of one config differ by.
+        """
         ranked = self.search.ranking.trials()
         seen: set[str] = set()
         best = ranked[0].score if ranked else None
+        spread = _DIFFERENCE * measure_spread(self.search)
+        self._noisy = spread > _NEAR
+        limit, least = min(max(_NEAR, spread), _FAR), _FEWEST_NOISY if self._noisy else _FEWEST
+        default = default_config.default_of(self.search.spec, self.search.trials)
+        if not self._noisy and ranked and ranked[0] is not default:
+            least = 1  # the default is a finalist as well
         for trial in ranked:
             binary = trial.record.binary_hash if trial.record else ""
-            near = best is not None and trial.score is not None and trial.score - best <= _NEAR
-            if binary in seen or not near or len(self.finalists) >= self.search.spec.finalists:
+            near = best is not None and trial.score is not None and trial.score - best <= limit
+            full = len(self.finalists) >= self.search.spec.finalists
+            if binary in seen or full or not (near or len(self.finalists) < least):
                 continue
             seen.add(binary or str(trial.number))
             self.finalists.append(trial)
         trials, served = self.search.trials, self.search.served
-        for also in (
-            default_config.default_of(self.search.spec, trials),
-            None if served is None else trials.of(served),
-        ):
+        for also in (default, None if served is None else trials.of(served)):
             if also is not None and also not in self.finalists and also.score is not None:
                 self.finalists.append(also)
         if self.finalists:
@@ -194,7 +217,8 @@ class Finals:
 
         That is so when the winner failed, so that the next one is confirmed, and when the
         confirmation contradicts the race for the first time in what is reported, so that both are
-        repeated. After that, the verdict is `undecided` only if the contradiction is about the
+        repeated. On a noisy device, what wins the second confirmation is then confirmed as the
+        winner. After that, the verdict is `undecided` only if the contradiction is about the
         default config. A candidate that contradicts the race in any other way ties with the winner.
         """
         self.in_flight = False
@@ -210,12 +234,16 @@ class Finals:
             return None
         default = self._default()
         own = default.number if default is not None else None
-        moved = contradictions(numbers[0], own, self._ratios, outcomes)
+        moved = contradictions(numbers[0], own, self._ratios, outcomes, noisy=self._noisy)
         decisive = [one for one in moved if one.decisive]
         if decisive and not self._contradicted:
             _log.debug("%s: race repeated: %s", self.search.spec.label, decisive[0])
             self._contradicted = True
             self.mode = Mode.RACE
+            return None
+        better = next((one for one in moved if one.wins), None)
+        if better is not None and not self._replaced:
+            self._replace_winner(candidates[numbers.index(better.number)])
             return None
         self.mode = None
         reason = self._with_default_note(self.reason or "the only variant that ran")
@@ -254,6 +282,15 @@ class Finals:
         )
 
     # -- inside --------------------------------------------------------------------------------
+    def _replace_winner(self, better: Trial) -> None:
+        """Confirm the config that was faster in the confirmation, in the winner's place."""
+        self._replaced = True
+        self.tie = [better, *(trial for trial in self.tie if trial is not better)]
+        self.finalists = [better, *(trial for trial in self.finalists if trial is not better)]
+        self._ratios = {}  # the race is no longer what it is compared with
+        self.reason = "faster than the winner of the race in two confirmations"
+        self.mode = Mode.CONFIRM
+
     def _with_ties(self, reason: str, moved: Sequence[Contradiction]) -> str:
         """Add candidates that contradict the race to the tie set; the reason that says so."""
         numbers = {one.number for one in moved}
@@ -292,3 +329,19 @@ class Finals:
         self.tie = [t for t in self.tie if t is not trial] or self.finalists[:1]
         if not self.finalists:
             self.mode = None
+
+
+def measure_spread(search: Search) -> float:
+    """The standard deviation of ln(time) of one config over the passes of a search.
+
+    Incumbents are timed again beside every candidate: of each, the deviations from its median, all
+    together by their median, which a few slow passes do not move. 0 where there are too few.
+    """
+    times: dict[str, list[float]] = {}
+    for trial in search.trials.values():
+        record = trial.record
+        if record is not None and record.incumbent_samples_us:
+            middle = math.log(median(record.incumbent_samples_us))
+            times.setdefault(record.incumbent, []).append(middle)
+    off = [abs(one - median(each)) for each in times.values() if len(each) > 1 for one in each]
+    return _TO_DEVIATION * median(off) if len(off) >= _FEWEST_PASSES else 0.0

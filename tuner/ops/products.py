@@ -115,7 +115,7 @@ def _linear_problem(
     return Problem("linear", {**dims, "dtype": dtype_name(x)}, tensors, outputs)
 
 
-def _activated(
+def _activate(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
@@ -127,14 +127,14 @@ def _activated(
 _linear = Operator[torch.Tensor](
     "linear",
     "(Tensor x, Tensor weight, Tensor? bias, str activation) -> Tensor",
-    _activated,
+    _activate,
     _linear_problem,
     autocast="lower",
     least_gain=decompositions.UNFUSED,
 )
 
 
-@overridable(_activated)
+@overridable(_activate)
 def linear(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -150,7 +150,7 @@ def linear(
         known = ", ".join(_ACTIVATIONS)
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
     if _takes_tf32(input) or (activation == "none" and bias is None):
-        return _activated(input, weight, bias, activation)
+        return _activate(input, weight, bias, activation)
     return _linear(input, weight, bias, activation)
 
 
