@@ -20,7 +20,7 @@ def _ordered(x):
     narrow: tl.constexpr = tl.int16 if x.dtype.primitive_bitwidth == 16 else tl.int32
     # The same bits for both zeros, which are equal, and for all NaN.
     wide = x.to(tl.float32)
-    x = tl.where(wide == 0.0, 0.0, tl.where(wide != wide, float("nan"), x)).to(x.dtype)
+    x = tl.where(wide == 0.0, 0.0, tl.where(wide != wide, float("nan"), wide)).to(x.dtype)
     return _reversed(x.to(narrow, bitcast=True))
 
 
