@@ -91,13 +91,13 @@ class TaskOutcome:
         if self.kept_because:
             return "the default config stays"
         over = self.over_default
-        return describe_ratio(over.ratio, "the default") or "" if over else ""
+        return describe_ratio(over, "the default") or ""
 
     @property
     def against_baseline(self) -> str:
-        """`1.08x eager`, `slower than eager (0.95x)`; empty where unknown."""
+        """`1.08x eager`, `1.08x? eager [0.86, 1.35]` if undecided; empty where unknown."""
         over, best = self.over_baseline, self.baseline
-        return describe_ratio(over.ratio, best.name) or "" if over and best else ""
+        return describe_ratio(over, best.name) or "" if best else ""
 
     @property
     def phrase(self) -> str:

@@ -73,8 +73,8 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def times(over: LogRatio | None) -> str:
-    """`1.18x`"""
-    return NOTHING if over is None else factor(over.ratio)
+    """`1.18x`, and `1.18x?` where it is undecided"""
+    return NOTHING if over is None else f"{factor(over.ratio)}{over.doubt}"
 
 
 def factor(value: float | None) -> str:

@@ -78,15 +78,21 @@ def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | No
     return min(timed)[2] if timed else None
 
 
-def describe_ratio(ratio: object, name: object = None) -> str | None:
+def describe_ratio(over: LogRatio | None, name: object = None) -> str | None:
     """`1.08x`, followed by the name of what it is compared with; None without a ratio.
 
-    What is slower by more than `THRESHOLD` is said in words: `slower than eager (0.95x)`.
+    over: ln(the other's time / time). What is slower by more than `THRESHOLD` is said in words:
+    `slower than eager (0.95x)`. An undecided ratio has a mark and its interval:
+    `1.08x? eager [0.86, 1.35]`.
     """
-    if not isinstance(ratio, float):
+    if over is None:
         return None
-    figure = f"{ratio:.2f}x"
-    if name and ratio * (1 + THRESHOLD) <= 1.0:
+    figure = f"{over.ratio:.2f}x{over.doubt}"
+    if over.doubt:
+        ends = over.interval
+        known = f"[{ends[0]:.2f}, {ends[1]:.2f}]" if ends else "(no interval)"
+        return " ".join(f"{part}" for part in (figure, name, known) if part)
+    if name and over.ratio * (1 + THRESHOLD) <= 1.0:
         return f"slower than {name} ({figure})"
     return f"{figure} {name}" if name else figure
 

@@ -60,6 +60,11 @@ class LogRatio:
     def half_width(self) -> float:
         return self.high - self.value
 
+    @property
+    def doubt(self) -> str:
+        """`?` behind the figure where the verdict is undecided, an unknown interval included."""
+        return "?" if self.verdict() is Verdict.UNDECIDED else ""
+
     def verdict(self, threshold: float = THRESHOLD) -> Verdict:
         """The verdict on the time.
 
@@ -83,6 +88,15 @@ EQUAL = LogRatio()
 def split_ratio(ratio: LogRatio | None) -> tuple[float | None, float | None, float | None]:
     """The ratio itself and the ends of its interval; None where unknown."""
     return (ratio.ratio, *(ratio.interval or (None, None))) if ratio else (None, None, None)
+
+
+def join_ratio(ratio: object, low: object = None, high: object = None) -> LogRatio | None:
+    """The ratio that `split_ratio` took apart; None without one."""
+    value, *ends = (
+        math.log(each) if isinstance(each, float) and 0 < each < math.inf else None
+        for each in (ratio, low, high)
+    )
+    return None if value is None else LogRatio.of(value, *ends)
 
 
 def pick_ratio(

@@ -80,7 +80,7 @@ def _make_cell(over: LogRatio | None, name: str, *, fastest: bool = False) -> Ma
     if over is None:
         return MapCell("", meaning=f"{name}: unknown")
     verdict = (-over).verdict()
-    mark = {Verdict.SAME: " =", Verdict.UNDECIDED: " ?"}.get(verdict, "")
+    mark = " =" if verdict is Verdict.SAME else ""
     best = ", the fastest correct baseline" if fastest else ""
     words = {Verdict.SAME: "the same as", Verdict.UNDECIDED: "undecided against"}
     said = words.get(verdict, f"{verdict} than")

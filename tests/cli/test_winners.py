@@ -5,12 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 
 import pytest
 from cli_samples import BEST, fill, replay_campaign
 
+from results_db import BaselineRecord
 from results_db.shipped import describe_ratio
+from search_spaces.log_ratio import LogRatio, join_ratio
 from search_spaces.recorded.recorded_kernel import synthesize
+from search_spaces.records import Status
+from tuner.api.result import TuneResult
+from tuner.cli.winners import read_ratio
 
 
 @pytest.fixture
@@ -33,8 +39,8 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert known["config"] == {name: int(v) for name, v in _words(row) if name in known["config"]}
     assert known["low_us"] <= known["median_us"] <= known["high_us"]
     assert f"{known['median_us']:.4g} us [" in row
-    assert f" {known['speedup']:.2f}x {known['verdict']} " in row
-    assert describe_ratio(known["over_baseline"], known["baseline"]) in row
+    assert f"{describe_ratio(read_ratio(known, 'speedup'))} {known['verdict']} " in row
+    assert describe_ratio(read_ratio(known, "over_baseline"), known["baseline"]) in row
     assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
@@ -140,4 +146,23 @@ def test_best_without_a_database_is_one_line(tuner):
      (0.989, "slower than eager (0.99x)"), (0.95, "slower than eager (0.95x)")],
 )  # fmt: skip
 def test_what_is_slower_than_a_baseline_is_said_in_words(ratio, said):
-    assert describe_ratio(ratio, "eager") == said
+    assert describe_ratio(join_ratio(ratio, ratio / 1.001, ratio * 1.001), "eager") == said
+
+
+def test_an_undecided_ratio_has_a_mark_and_its_interval_everywhere(tuner, url, folder):
+    over = LogRatio(math.log(1.08), math.log(0.86), math.log(1.35))
+    compiled = BaselineRecord("compile", Status.CORRECT, 75.6, over)
+    said = "1.08x? compile [0.86, 1.35]"
+    fill(url, baselines=(compiled,))
+    for command in ("best", "status"):
+        assert said in tuner(command).out
+        (row,) = json.loads(tuner(command, "-f", "json").out)
+        assert row["baseline_verdict"] == "undecided"
+        assert (row["over_baseline_low"], row["over_baseline_high"]) == pytest.approx((0.86, 1.35))
+    assert tuner("report", "-o", "page.html").code == 0
+    assert said in (folder / "page.html").read_text()
+    result = TuneResult(
+        winner=BEST, tie_set=(BEST,), verdict="undecided", median_us=70.0, speedup=1.08,
+        baselines={"compile": 75.6}, device="x", speedup_interval=(0.86, 1.35),
+    )  # fmt: skip
+    assert "1.08x? default [0.86, 1.35]" in repr(result)

@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results_db.shipped import describe_ratio
 from search_spaces.inert_text import inert
-from search_spaces.log_ratio import Verdict
+from search_spaces.log_ratio import Verdict, join_ratio
 from search_spaces.records import Config, Value, Workload
 
 if TYPE_CHECKING:
@@ -158,14 +159,10 @@ class TuneResult:
     def _ratios(self) -> list[str]:
         """The verdict, and the ratio to the default config and to each baseline, as text."""
         found = [self.verdict + (" (the default config ships)" if self.kept_because else "")]
-        if self.speedup is not None:
-            found.append(f"{self.speedup:.2f}x default")
-        found += [
-            f"{each.ratio:.2f}x {inert(each.name)}"
-            for each in self.comparisons.values()
-            if each.ratio is not None
-        ]
-        return found
+        ratios = [("default", self.speedup, self.speedup_interval)]
+        ratios += [(each.name, each.ratio, each.interval) for each in self.comparisons.values()]
+        texts = (describe_ratio(join_ratio(r, *(ends or ())), inert(n)) for n, r, ends in ratios)
+        return [*found, *filter(None, texts)]
 
     @property
     def run_id(self) -> int | None:
@@ -223,8 +220,7 @@ def _time(value: float | None, interval: Interval | None) -> str:
 
 
 def _ratio(value: float | None, interval: Interval | None) -> str:
-    if value is None:
-        return ""
-    if interval is None or not all(map(math.isfinite, interval)):
-        return f"{value:.2f}x"
-    return f"{value:.2f}x, 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
+    over = join_ratio(value, *(interval or ()))
+    if over is None or over.ends is None or interval is None:
+        return describe_ratio(over) or ""
+    return f"{value:.2f}x{over.doubt}, 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"

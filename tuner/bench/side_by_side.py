@@ -9,7 +9,7 @@ from typing import NamedTuple
 from search_spaces.baselines import list_baselines
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
-from search_spaces.log_ratio import LogRatio, Verdict
+from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
@@ -38,8 +38,8 @@ class BenchRow:
     log_ratio: LogRatio | None = None
     #: From the interval; None for the first candidate.
     verdict: Verdict | None = None
-    #: The default config's time over its own.
-    speedup: float | None = None
+    #: ln(the default config's time / its own).
+    over_default: LogRatio | None = None
     gb_per_s: float | None = None
     tflop_per_s: float | None = None
     #: Its bandwidth over the device's calibrated copy bandwidth.
@@ -246,7 +246,7 @@ class _RowReader:
             median_us=outcome.median_us,
             log_ratio=outcome.log_ratio,
             verdict=None if outcome is self.first else outcome.log_ratio.verdict(),
-            speedup=self._speedup(outcome),
+            over_default=self._over_default(outcome),
             gb_per_s=bytes_per_us / 1e3 or None,
             tflop_per_s=self.cost.flops / outcome.median_us / 1e6 or None,
             copy_share=self._copy_share(bytes_per_us),
@@ -256,10 +256,10 @@ class _RowReader:
             samples_us=outcome.samples_us,
         )
 
-    def _speedup(self, outcome: Timing) -> float | None:
+    def _over_default(self, outcome: Timing) -> LogRatio | None:
         if not isinstance(self.default, Timing) or not self.default.median_us:
             return None
-        return (self.default.log_ratio - outcome.log_ratio).ratio
+        return EQUAL if outcome is self.default else self.default.log_ratio - outcome.log_ratio
 
     def _copy_share(self, bytes_per_us: float) -> float | None:
         copy = self.calibration.copy_bytes_per_us if self.calibration else 0.0

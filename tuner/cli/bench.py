@@ -30,6 +30,7 @@ from tuner.cli.variant_options import (
     note_origins,
     step_progress,
 )
+from tuner.cli.winners import make_ratio, read_ratio
 
 if TYPE_CHECKING:
     from tuner.bench import BenchRow, Pass
@@ -65,6 +66,8 @@ _EVERYTHING = (
     "high",
     "verdict",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     *_COLUMNS[_COLUMNS.index("gb_per_s") :],
     "registers",
     "method",
@@ -188,6 +191,7 @@ def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
         "target": item.device.target,
         "status": f"{row.status}",
         **dict(zip(("ratio", "low", "high"), split_ratio(row.log_ratio), strict=True)),
+        **make_ratio("speedup", row.over_default),
         "config": config_cell(row.config, style),
         "note": _join_message(row),
         "method": item.method,
@@ -203,7 +207,7 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
     # The first row is what the others are compared with.
     ends = (row["low"], row["high"]) if row["verdict"] else ()
     ratio = format_estimate(".3f", row["ratio"], *ends)
-    return {**row, "ratio": ratio, "vs_default": describe_ratio(row["speedup"])}
+    return {**row, "ratio": ratio, "vs_default": describe_ratio(read_ratio(row, "speedup"))}
 
 
 def _join_message(row: BenchRow) -> str:

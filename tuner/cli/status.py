@@ -53,8 +53,13 @@ FIELDS = (
     "note",
     "config",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     "baseline",
     "over_baseline",
+    "over_baseline_low",
+    "over_baseline_high",
+    "baseline_verdict",
 )
 #: Columns for readers.
 SHOWN = (

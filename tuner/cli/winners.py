@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
-from search_spaces.log_ratio import LogRatio, split_ratio
+from search_spaces.log_ratio import LogRatio, join_ratio, split_ratio
 from tuner.cli.column_units import format_us
 from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, cell, emit
 from tuner.cli.text_table import filled_columns
@@ -39,6 +38,7 @@ _FIELDS = (
     "over_baseline",
     "over_baseline_low",
     "over_baseline_high",
+    "baseline_verdict",
     "confirmed_at",
     "note",
 )
@@ -102,9 +102,13 @@ def list_winners(
 def make_ratios(ships: Shipped, baselines: Iterable[BaselineRecord]) -> dict[str, object]:
     """The times of the default config and of the fastest baseline over that of what ships."""
     fastest = fastest_baseline(baselines)
-    row = _make_ratio("speedup", ships.log_ratio)
-    row["baseline"] = fastest.name if fastest else None
-    return {**row, **_make_ratio("over_baseline", ships.over(fastest) if fastest else None)}
+    over = ships.over(fastest) if fastest else None
+    return {
+        **make_ratio("speedup", ships.log_ratio),
+        "baseline": fastest.name if fastest else None,
+        **make_ratio("over_baseline", over),
+        "baseline_verdict": (-over).verdict() if over else None,
+    }
 
 
 def describe_winner(row: Mapping[str, Any], style: Format) -> dict[str, object]:
@@ -131,23 +135,24 @@ def emit_winners(
 def format_winner(row: Mapping[str, Any]) -> dict[str, str | None]:
     """The config that ships and its comparisons with default and fastest baseline, as texts."""
     config = None if row["config"] is None else cell(row["config"])
-    ratio, kept = describe_ratio(row.get("speedup")), row["ships"] == "default"
+    ratio, kept = describe_ratio(read_ratio(row, "speedup")), row["ships"] == "default"
     return {
         "config": f"{config} (the default)" if kept else config,
         "vs_default": f"{ratio} {row['verdict']}" if ratio and not kept else ratio,
-        "vs_baseline": describe_ratio(row.get("over_baseline"), row.get("baseline")),
+        "vs_baseline": describe_ratio(read_ratio(row, "over_baseline"), row.get("baseline")),
     }
+
+
+def read_ratio(row: Mapping[str, Any], name: str) -> LogRatio | None:
+    """The ratio in a row's columns `name`, `name_low` and `name_high`; None where unknown."""
+    return join_ratio(*(row.get(f"{name}{part}") for part in ("", "_low", "_high")))
 
 
 def choose_style(row: Mapping[str, Any]) -> str:
     """The colour of a verdict: by the fastest baseline, and where there is none by the default."""
     name = "speedup" if row.get("over_baseline") is None else "over_baseline"
-    found = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
-    ends = [math.log(end) for end in found if isinstance(end, float) and end > 0]
-    if len(ends) < 3:
-        return ""
-    over = LogRatio(*ends)
-    return VERDICT_COLOURS.get((-over).verdict(), "")
+    over = read_ratio(row, name)
+    return VERDICT_COLOURS.get((-over).verdict(), "") if over else ""
 
 
 #: The styles of columns of winners, by column: one of them has the colour.
@@ -167,5 +172,6 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _make_ratio(name: str, over: LogRatio | None) -> dict[str, object]:
+def make_ratio(name: str, over: LogRatio | None) -> dict[str, object]:
+    """A row's columns `name`, `name_low` and `name_high`."""
     return dict(zip((name, f"{name}_low", f"{name}_high"), split_ratio(over), strict=True))
