@@ -19,7 +19,14 @@ from results_db.models import (
     Trial,
     Workload,
 )
-from results_db.stored_records import BaselineRecord, SelectionRecord, Source, TaskSummary
+from results_db.stored_records import (
+    BaselineRecord,
+    RunChecks,
+    SelectionRecord,
+    Source,
+    TaskSummary,
+    describe_wrong,
+)
 from search_spaces.records import Status
 
 
@@ -107,6 +114,26 @@ def count_device_compiles(connection: Connection, run_id: int) -> tuple[int, str
     rows = connection.execute(query).all()
     messages = (message for _, status, message in rows if status == Status.CORRECT and message)
     return sum(count for count, _, _ in rows), next(messages, "")
+
+
+def summarize_checks(connection: Connection, run_id: int) -> RunChecks:
+    """What the checks of a run's trials found."""
+    of_run = Trial.task_id.in_(select(Task.id).where(Task.run_id == run_id))
+    wrong = of_run & (Trial.status == Status.CORRECTNESS)
+    count = connection.scalar(select(func.count()).select_from(Trial).where(wrong)) or 0
+    query = select(Trial.config, Trial.message).where(wrong).order_by(Trial.id).limit(1)
+    first = connection.execute(query).first()
+    run = func.count().filter(Measurement.verified_by != "")
+    untimed = of_run & (Trial.status == Status.CORRECT) & Measurement.median_us.is_(None)
+    counts = (
+        select(func.count(), run)
+        .select_from(Trial)
+        .outerjoin(Measurement, Measurement.trial_id == Trial.id)
+        .where(untimed)
+    )
+    total, checked = connection.execute(counts).one()
+    found = describe_wrong(count, first.config, first.message) if first else ""
+    return RunChecks(found, checked, total - checked)
 
 
 def _explain(connection: Connection, task: TaskSummary) -> TaskSummary:

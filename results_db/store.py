@@ -25,6 +25,7 @@ from results_db.stored_records import (
     ConfirmedTask,
     ExportInfo,
     FinalRecord,
+    RunChecks,
     RunInfo,
     SelectionRecord,
     Stage,
@@ -182,6 +183,10 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
     def count_device_compiles(self, run_id: int) -> tuple[int, str]:
         """The number of launches of a run that compiled on a device worker, and one message."""
         return self._read(lambda each: overview.count_device_compiles(each, run_id))
+
+    def summarize_checks(self, run_id: int) -> RunChecks:
+        """What the checks of a run's trials found."""
+        return self._read(lambda each: overview.summarize_checks(each, run_id))
 
     def record_selection(
         self,

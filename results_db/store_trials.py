@@ -105,6 +105,7 @@ _FOUND: Any = (
         Trial.config,
         *(getattr(Trial, name) for name in _ALIKE),
         Measurement.median_us,
+        Measurement.verified_by,
         Task.run_id,
         Kernel.name.label("kernel"),
         Device.name.label("device"),
@@ -204,5 +205,6 @@ def _record(row: Any) -> FoundTrial:
         device=row.device,
         config=row.config,
         median_us=row.median_us,
+        verified_by=row.verified_by,
         **{**values, **words},
     )

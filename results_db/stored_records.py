@@ -152,6 +152,39 @@ class TrialRecord:
     clocks: Mapping[str, float | str] = field(default_factory=dict)
     finished_at: datetime | None = None
 
+    @property
+    def state(self) -> str:
+        """Its status, or `NOT_CHECKED`."""
+        return describe_state(self.status, self.verified_by, self.median_us)
+
+
+#: The state of a variant that was built, and that nothing ran.
+NOT_CHECKED = "not checked"
+
+
+def describe_state(status: Status, verified_by: str | None, median_us: float | None) -> str:
+    """The status of a trial; `NOT_CHECKED` where nothing says that a correct one was run."""
+    run = status is not Status.CORRECT or verified_by or median_us is not None
+    return str(status) if run else NOT_CHECKED
+
+
+def describe_wrong(count: int, config: Config, message: str) -> str:
+    """`13 wrong results, e.g. BLOCK=2048: 7.781, not 6.723`, of trials and one of them."""
+    values = " ".join(f"{name}={value}" for name, value in config.items())
+    what = f"{count:,} wrong results, e.g." if count > 1 else "1 wrong result,"
+    return f"{what} {values}: {message}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunChecks:
+    """What the checks of a run's trials found."""
+
+    #: `describe_wrong` of the trials with wrong results; empty without any.
+    wrong: str
+    #: Trials that were checked, not timed; and those that nothing ran.
+    checked: int
+    unchecked: int
+
 
 #: Every status but `correct`.
 FAILURES = tuple(status for status in Status if status is not Status.CORRECT)
@@ -194,9 +227,15 @@ class FoundTrial:
     source: Source
     strategy: str
     median_us: float | None
+    verified_by: str | None
     registers: int | None
     spill_bytes: int | None
     shared_bytes: int | None
+
+    @property
+    def state(self) -> str:
+        """Its status, or `NOT_CHECKED`."""
+        return describe_state(self.status, self.verified_by, self.median_us)
 
 
 @dataclass(frozen=True, slots=True)

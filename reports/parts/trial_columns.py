@@ -29,7 +29,7 @@ def view_trials(task: TaskData) -> TrialColumns:
         "number": [trial.number for trial in trials],
         "time": [None if time is None else shorten([time])[0] for time in times],
         "spent": spent,
-        "status": _encode([trial.status.value for trial in trials]),
+        "status": _encode([trial.state for trial in trials]),
         "samples": _encode([len(trial.samples_us) for trial in trials]),
         "registers": _encode([trial.registers for trial in trials]),
         "message": _encode([clean(trial.message)[:_MESSAGE] for trial in trials]),

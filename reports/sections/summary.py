@@ -17,7 +17,13 @@ from reports.quantity import NOTHING, count, duration, factor, percent, seconds
 from reports.run_data import RunData, TaskData, compiled
 from reports.sections.environment import list_environment_changes
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.stored_records import RunStatus, Source, TrialRecord
+from results_db.stored_records import (
+    NOT_CHECKED,
+    RunStatus,
+    Source,
+    TrialRecord,
+    describe_wrong,
+)
 from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
@@ -64,12 +70,24 @@ def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, 
     if not outcomes:
         return [("", [[("This run has no tasks: nothing was tuned.", "")]])]
     sentences = []
+    if all(result.verdict == "not timed" for _, result in outcomes):
+        sentences.append(("", [[("Nothing was timed: variants were only compiled.", "")]]))
     for device, _ in Counter(task.device for task, _ in outcomes).most_common():
         here = [(t, o) for t, o in outcomes if t.device == device and o.verdict != "not timed"]
-        if here:
-            sentences.append((device, _describe_device(here)))
-    nothing = "Nothing was timed: variants were only compiled."
-    return sentences or [("", [[(nothing, "")]])]
+        lines = _describe_device(here) if here else []
+        lines += _list_wrong([task for task, _ in outcomes if task.device == device])
+        if lines:
+            sentences.append((device, lines))
+    return sentences
+
+
+def _list_wrong(tasks: Iterable[TaskData]) -> list[list[Words]]:
+    """A line on the trials with wrong results, if there are any."""
+    failed = (trial for task in tasks for trial in task.failed)
+    wrong = [trial for trial in failed if trial.status is Status.CORRECTNESS]
+    if not wrong:
+        return []
+    return [[(f"{describe_wrong(len(wrong), wrong[0].config, wrong[0].message)}.", "failed")]]
 
 
 def _describe_device(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[list[Words]]:
@@ -172,7 +190,8 @@ def _never_timed(data: RunData) -> list[str]:
             groups.setdefault(key, []).extend(task.trials)
     return [
         f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
-        f"{_count_verified(trials)} verified in Triton's interpreter, none timed: "
+        f"{_count_verified(trials)} verified in Triton's interpreter, {_count_unchecked(trials)}"
+        "none timed: "
         "the device is absent."
         for (kernel, target), trials in sorted(groups.items())
     ]
@@ -180,6 +199,11 @@ def _never_timed(data: RunData) -> list[str]:
 
 def _count_verified(trials: Iterable[TrialRecord]) -> int:
     return sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
+
+
+def _count_unchecked(trials: Iterable[TrialRecord]) -> str:
+    number = sum(trial.state == NOT_CHECKED for trial in trials)
+    return f"{number} not checked, " if number else ""
 
 
 def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:

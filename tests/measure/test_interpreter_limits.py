@@ -100,6 +100,12 @@ def test_a_campaign_counts_it_as_built_and_not_as_verified(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG.format(folder=tmp_path, kernel=KERNELS))
     invoke(["run", "c"])
+    output = capsys.readouterr().out
+    said = "(1 configs verified in Triton's interpreter, 1 not checked)"
+    assert said in output
+    assert "1 wrong result, way=wrong: relative error 0." in output
+    (page,) = (line[8:] for line in output.splitlines() if line.startswith("report: "))
+    assert "1 wrong result, way=wrong: relative error 0." in Path(page).read_text()
     with Store.open(f"sqlite:///{tmp_path}/farm.db") as store:
         run = store.runs(limit=1)[0]
         (task,) = store.tasks(run.run_id)
@@ -114,6 +120,11 @@ def test_a_campaign_counts_it_as_built_and_not_as_verified(tmp_path, monkeypatch
     assert trials["libdevice"].message.startswith("cannot be interpreted: libdevice.tanh")
     assert trials["libdevice"].binary_hash
     capsys.readouterr()
+    assert invoke(["trials", "-f", "json"]) == 0
+    shown = {row["config"]["way"]: row["status"] for row in json.loads(capsys.readouterr().out)}
+    assert shown == {"dot": "correct", "libdevice": "not checked", "wrong": "correctness"}
+    assert invoke(["trials", "--where", "status='not checked'", "-f", "csv"]) == 0
+    assert "libdevice" in capsys.readouterr().out
     command = ["verify", f"{KERNELS}:Interpreted", "--target", "cuda:90"]
     assert invoke([*command, "--config", '{"way": "libdevice"}', "-f", "json"]) == 0
     streams = capsys.readouterr()
@@ -132,7 +143,7 @@ def test_a_function_in_gluon_is_built_and_not_interpreted(tmp_path, monkeypatch,
     assert invoke([*command, "--config", json.dumps(config), "-f", "json"]) == 0
     streams = capsys.readouterr()
     (row,) = json.loads(streams.out)
-    assert row["status"] == "correct"
+    assert row["status"] == "not checked"
     assert row["checked_by"] is row["check_size"] is None
     assert "attention_hopper is written in Gluon" in row["note"]
     assert "1 not checked" in streams.err

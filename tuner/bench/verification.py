@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from results_db.stored_records import describe_state
 from search_spaces.bound import BoundSpace
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Status, Workload, config_key
@@ -53,6 +54,11 @@ class CheckedVariant:
     check_size: Workload | None = None
     #: ||out - reference|| / ||reference||, the largest over all seeds and sizes.
     error: float | None = None
+
+    @property
+    def state(self) -> str:
+        """Its status, or `NOT_CHECKED` where the variant was not run."""
+        return describe_state(self.status, self.checked_by, None)
 
 
 def space_variants(

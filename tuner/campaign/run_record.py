@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from results_db import Store
 
 #: How the note of a task ends whose device is not here.
-_NOT_TIMED = "verified in Triton's interpreter, not timed"
+_NOT_TIMED = "compiled for it, not timed"
 _log = logging.getLogger(__name__)
 
 _REVISION = "TUNER_REVISION"
@@ -101,7 +101,7 @@ def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: st
     cost = kernel.cost(workload)
     note = ""
     if item.compile_only:
-        note = f"no {item.device.target} device here: compiled for it and {_NOT_TIMED}"
+        note = f"no {item.device.target} device here: {_NOT_TIMED}"
     task = store.ensure_task(
         run_id,
         item.key(protocol_key),
@@ -132,14 +132,20 @@ def conclude(
     trials = sum(task.trials for task in tasks)
     failures = trials - sum(task.correct for task in tasks)
     selected = sum(task.selection is not None for task in tasks)
+    checks = store.summarize_checks(run_id)
     summary = (
         f"{trials} trials ({failures} failed) over {len(tasks)} tasks, {selected} with a winner"
     )
     if untimed := sum(task.note.endswith(_NOT_TIMED) for task in tasks):
-        summary += f", {untimed} compiled and verified, not timed: no such device here"
+        summary += (
+            f", {untimed} compiled, not timed: no such device here ({checks.checked} configs "
+            f"verified in Triton's interpreter, {checks.unchecked} not checked)"
+        )
     if left_out := len(stored) - len(tasks):
         summary += f", {left_out} sizes of ranges left out"
     notes = [*notes, *_caveats(store, run_id)]
+    if checks.wrong:
+        notes.append(checks.wrong)
     broken = sum(t.selection is not None and default_failed(t.selection) for t in tasks)
     if broken:
         notes.append(f"the default config of {broken} of them fails, see the report")

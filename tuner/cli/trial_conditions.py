@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from results_db.stored_records import NOT_CHECKED
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, Value
@@ -29,7 +30,7 @@ _FACTS: Mapping[str, Callable[[FoundTrial], Value]] = {
     "kernel": lambda trial: trial.kernel,
     "workload": lambda trial: trial.workload.key,
     "device": lambda trial: trial.device,
-    "status": lambda trial: str(trial.status),
+    "status": lambda trial: trial.state,
     "message": lambda trial: trial.message,
     "source": lambda trial: str(trial.source),
     "strategy": lambda trial: trial.strategy,
@@ -68,7 +69,7 @@ class Condition:
 
     def _equals(self, value: Value) -> bool:
         if self.name == "status" and self.text == "failed":
-            return value != Status.CORRECT
+            return value not in (Status.CORRECT, NOT_CHECKED)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return _read_number(self.text) == value
         return f"{value}".casefold() == self.text.casefold()

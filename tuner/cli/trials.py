@@ -76,6 +76,7 @@ def _make_row(trial: FoundTrial, style: Format) -> dict[str, Any]:
     row = {name: getattr(trial, name) for name in (*_SHARED, *_FIELDS[4:-2], "message")}
     return {
         **row,
+        "status": trial.state,
         "trial": f"{trial.run_id}/{trial.task_id}/{trial.number}",
         "workload": trial.workload.key,
         "time": format_us(trial.median_us),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.stored_records import NOT_CHECKED
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner.cli.command_context import LARGEST, flag, settings_of
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
 _EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "check_size")
-_PER_KERNEL = ("kernel", "workloads", "configs", "correct", "constraints", "wrong", "error")
+_PER_KERNEL = (
+    "kernel",
+    "workloads",
+    "configs",
+    "correct",
+    "constraints",
+    "not_checked",
+    "wrong",
+    "error",
+)
 #: Statuses that are no finding for a config that was enumerated or drawn, not named.
 _HARMLESS = (Status.CORRECT, Status.CONSTRAINTS)
 #: Configs of each kernel where all kernels are checked and no number is given.
@@ -189,15 +199,16 @@ def _spread(
 def _kernel_row(selection: VariantSelection, checks: Sequence[CheckedVariant]) -> dict[str, object]:
     """The checks of one kernel, counted."""
     own = [item for item in checks if item.target is selection.target]
-    counts = Counter(item.status for item in own)
-    correct, constraints = (counts[status] for status in _HARMLESS)
+    counts = Counter(item.state for item in own)
+    correct, constraints, unchecked = (counts[state] for state in (*_HARMLESS, NOT_CHECKED))
     return {
         "kernel": selection.target.kernel.name,
         "workloads": len(selection.variants),
         "configs": len(own),
         "correct": correct,
         "constraints": constraints,
-        "wrong": len(own) - correct - constraints,
+        "not_checked": unchecked,
+        "wrong": len(own) - correct - constraints - unchecked,
         "error": max((item.error for item in own if item.error is not None), default=None),
     }
 
@@ -216,7 +227,7 @@ def _checked_row(item: CheckedVariant, style: Format) -> dict[str, object]:
         "target": item.target.device.target,
         "workload": item.workload.key,
         "variant": item.variant or None,
-        "status": f"{item.status}",
+        "status": item.state,
         "checked_by": item.checked_by or None,
         "check_size": item.check_size.key if item.check_size else None,
         "error": item.error,
@@ -226,11 +237,7 @@ def _checked_row(item: CheckedVariant, style: Format) -> dict[str, object]:
 
 
 def _note_checked(target: BenchTarget, checks: Sequence[CheckedVariant]) -> None:
-    words = [
-        f"{item.status}" if item.checked_by or item.status is not Status.CORRECT else "not checked"
-        for item in checks
-        if item.target is target
-    ]
+    words = [item.state for item in checks if item.target is target]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
     how = ", compiled, and run by Triton's interpreter" if target.runner == "interpreter" else ""
     name = target.device.name
