@@ -106,6 +106,10 @@ class Kernel(ABC):
     arguments: ClassVar[tuple[str, ...]] = ()
     #: The name of the output, or of several in the order in which `eager` returns them.
     output: ClassVar[str | tuple[str, ...]] = "out"
+    #: Values at which it has to be right, by their names in `search_spaces.edges`: the gate puts
+    #: them into rows of `edge_inputs`, or of the first input with the most dims.
+    edges: ClassVar[tuple[str, ...]] = ()
+    edge_inputs: ClassVar[tuple[str, ...]] = ()
     #: How much larger the error of one element may be than the relative error of an output: the
     #: default is for errors that are roughly normal.
     elementwise: ClassVar[float] = 8.0

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.bound import BoundSpace
+from search_spaces.edges import check_edges
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.measured_defaults import measured_default
@@ -75,6 +76,7 @@ def check(kernel: Kernel, workload: Workload) -> None:
     with guard_call(kernel, "launch_hash"):
         kernel.launch_hash()
     _check_values(kernel, workload)
+    check_edges(kernel.name, kernel.edges)
     with guard_call(kernel, "check_workload", workload):
         try:
             kernel.check_workload(workload)

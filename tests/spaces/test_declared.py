@@ -25,7 +25,17 @@ ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "search_spaces" / "kernels"
 #: What a declaration may import of `search_spaces`.
 DECLARATION = {
-    *("block_sizes", "bound", "constraints", "dims", "errors", "kernel", "params", "records"),
+    *(
+        "block_sizes",
+        "bound",
+        "constraints",
+        "dims",
+        "edges",
+        "errors",
+        "kernel",
+        "params",
+        "records",
+    ),
     *("shape_tensor", "space", "tensors", "triton_versions"),
 }
 DTYPES = ("bfloat16", "float32")

@@ -209,7 +209,7 @@ def test_an_own_module_that_no_text_names_is_refused_by_a_builder(folder, tmp_pa
 
 # -- the farm's own kernels ------------------------------------------------------------------------
 #: Modules of the farm, apart from kernel folders, that are part of identities.
-SHARED = {"block_sizes", "fill", "shape_tensor", "tensors"}
+SHARED = {"block_sizes", "edges", "fill", "shape_tensor", "tensors"}
 SCRIPT = """
 import json, os, sys
 import torch, triton

@@ -16,14 +16,6 @@ from search_spaces.registry import load
 
 #: Configs of each family and size besides the default.
 _RANDOM = 1
-#: Families that take sizes which do not compile, with what is missing.
-_KNOWN = {"cross_entropy": "its dim cols is not bounded: 2**31 - 1 and a block do not fit"}
-_FAMILIES = [
-    pytest.param(name, marks=pytest.mark.xfail(reason=_KNOWN[name], strict=False))
-    if name in _KNOWN
-    else name
-    for name in GPU_FAMILIES
-]
 
 
 def variants(kernel: Kernel, turn: int | None) -> list[tuple[Workload, Config]]:
@@ -48,7 +40,7 @@ def variants(kernel: Kernel, turn: int | None) -> list[tuple[Workload, Config]]:
 
 
 @pytest.mark.matrix("interpreter")
-@pytest.mark.parametrize("name", _FAMILIES)
+@pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_offsets_fit_at_the_largest_sizes(name, whole, turn):
     """All kinds of workloads of a family that is tested whole; of another, eight of one in turn."""
     found = variants(load(name), None if whole else turn)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.baselines import list_baselines
+from search_spaces.edges import put_edges
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel
 from search_spaces.records import TensorSpec, Workload
@@ -96,6 +97,7 @@ class TaskTensors:
         self._output_copies: list[dict[str, torch.Tensor]] = []
         #: Memory of the output copies, by output.
         self._copy_memory: dict[str, torch.Tensor] = {}
+        self._edges: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] | None = None
         self._arenas: dict[str, Arena] = {}
         self.device_type = device
         self._shared_storage: dict[str, torch.Tensor] | None = None
@@ -123,6 +125,16 @@ class TaskTensors:
     def scratch(self, specs: Mapping[str, TensorSpec]) -> dict[str, GuardedTensor]:
         """Guarded scratch buffers of one variant, in memory that all variants share."""
         return {name: self._arena(f"scratch {name}").tensor(spec) for name, spec in specs.items()}
+
+    def edges(self) -> Sequence[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]:
+        """Inputs with the edges that the kernel declares, and their references, on its check size;
+        nothing on other sizes."""
+        if self._edges is None:
+            kernel, inputs = self.kernel, self._pristine[0]
+            checked = kernel.small_workload(self.workload) == self.workload
+            made = put_edges(inputs, kernel.edge_inputs, kernel.edges if checked else ())
+            self._edges = [(one, dict(kernel.reference(self.workload, one))) for one in made]
+        return self._edges
 
     def load(self, position: int) -> None:
         """Copy the inputs of seed number `position` into `inputs`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.activation.triton_kernels import activation_kernel, gated_kernel
 from search_spaces.kernels.dtypes import DTYPES
@@ -99,6 +100,7 @@ class Activation(Kernel):
     """
 
     name = "activation"
+    edges = ALL_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=MAX_SIZE // 2, function=(*PLAIN, *GATED), dtype=DTYPES)
     small = {"rows": 5, "cols": 333}
     elementwise = 1

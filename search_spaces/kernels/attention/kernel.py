@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.attention.space import attention_space, default_point, in_gluon
@@ -42,6 +43,7 @@ class Attention(Kernel):
     """
 
     name = "attention"
+    edges = SPECIAL_EDGES
     dims = Dims(
         batch=2**15, heads=2**15, sequence=2**20, head_dim=max(HEAD_DIMS), causal=bool, dtype=DTYPES
     )

@@ -57,6 +57,14 @@ class AttentionBackward(Kernel):
     """
 
     name = "attention_backward"
+    edges = (
+        "inf",
+        "-inf",
+        "nan",
+        "half inf",
+        "half -inf",
+        "half nan",
+    )
     dims = Dims(
         batch=2**15,
         q_heads=MOST_HEADS,

@@ -10,6 +10,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.batched_matmul.space import (
     batched_space,
@@ -48,6 +49,7 @@ class BatchedMatmul(Kernel):
     """
 
     name = "batched_matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(
         batch=_MOST,
         M=_LARGEST,

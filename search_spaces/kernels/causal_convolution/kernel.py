@@ -13,6 +13,7 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.causal_convolution.triton_kernels import (
@@ -49,6 +50,7 @@ class CausalConvolution(Kernel):
     """
 
     name = "causal_convolution"
+    edges = SPECIAL_EDGES
     dims = Dims(
         batch=_MOST_SIZE,
         length=2**24,

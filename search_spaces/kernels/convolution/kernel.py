@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.space import (
@@ -69,6 +70,7 @@ class Convolution(Kernel):
     """
 
     name = "convolution"
+    edges = ALL_EDGES
     dims = Dims(
         batch=MOST_SIZE,
         height=MOST_SIZE,

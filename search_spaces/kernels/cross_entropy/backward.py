@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cross_entropy.kernel import CrossEntropy
 from search_spaces.kernels.cross_entropy.triton_kernels import cross_entropy_backward_kernel
@@ -44,6 +45,7 @@ class CrossEntropyBackward(Kernel):
     """
 
     name = "cross_entropy_backward"
+    edges = ALL_EDGES
     dims = Dims(rows=int, cols=_LONGEST, dtype=DTYPES)
     small = {"rows": 7, "cols": 509}
     elementwise = 1

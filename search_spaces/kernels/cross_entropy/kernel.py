@@ -15,6 +15,7 @@ from search_spaces.kernels.cross_entropy.triton_kernels import cross_entropy_ker
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import (
     BLOCK_EXISTS,
+    LARGEST_SIDE,
     fits_registers,
     integer,
     keeps_threads_busy,
@@ -45,7 +46,21 @@ class CrossEntropy(Kernel):
     """
 
     name = "cross_entropy"
-    dims = Dims(rows=int, cols=int, dtype=DTYPES)
+    edges = (
+        "inf",
+        "nan",
+        "zero",
+        "equal",
+        "tiny",
+        "denormal",
+        "half inf",
+        "half -inf",
+        "half nan",
+        "lowest",
+        "largest",
+        "half lowest",
+    )
+    dims = Dims(rows=int, cols=LARGEST_SIDE, dtype=DTYPES)
     small = {"rows": 7, "cols": 509}
     output = ("loss", "lse")
     elementwise = 1

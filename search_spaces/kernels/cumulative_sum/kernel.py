@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cumulative_sum.triton_kernels import (
     cumulative_sum_kernel,
@@ -57,6 +58,7 @@ class CumulativeSum(Kernel):
     """
 
     name = "cumulative_sum"
+    edges = ALL_EDGES
     dims = Dims(rows=_MOST_SIZE, cols=_MOST_SIZE, dtype=DTYPES)
     elementwise = 1
 

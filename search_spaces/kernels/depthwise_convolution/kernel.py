@@ -15,6 +15,7 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Cost, Kernel, Launch
 from search_spaces.kernels.depthwise_convolution.triton_kernels import depthwise_kernel
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -67,6 +68,7 @@ class DepthwiseConvolution(Kernel):
     """
 
     name = "depthwise_convolution"
+    edges = SPECIAL_EDGES
     dims = Dims(
         batch=MOST_SIZE,
         height=MOST_SIZE,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.elements import (
@@ -51,6 +52,7 @@ class Elementwise(Kernel):
     """
 
     name = "elementwise"
+    edges = ALL_EDGES
     dims = Dims(rows=int, cols=int, operation=tuple(OPERATIONS), dtype=DTYPES)
     small = {"rows": 5, "cols": 333}
 

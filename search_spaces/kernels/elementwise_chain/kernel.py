@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.elementwise_chain.triton_kernels import elementwise_chain_kernel
@@ -61,6 +62,7 @@ class ElementwiseChain(Kernel):
     """
 
     name = "elementwise_chain"
+    edges = SPECIAL_EDGES
     dims = Dims(
         rows=_MOST_SIZE, cols=_MOST_SIZE, chain=tuple(CHAINS), dtype=DTYPES, out_dtype=DTYPES
     )

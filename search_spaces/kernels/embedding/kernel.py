@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import EXACT, Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.embedding.triton_kernels import embedding_kernel
@@ -34,6 +35,7 @@ class Embedding(Kernel):
     """
 
     name = "embedding"
+    edges = ALL_EDGES
     dims = Dims(tokens=int, vocab=int, dim=int, dtype=DTYPES)
     small = {"tokens": 13, "vocab": 29, "dim": 301}
 

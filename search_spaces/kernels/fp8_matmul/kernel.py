@@ -7,6 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.codes import FLOAT8, random_codes, random_scales
 from search_spaces.kernels.fp8_matmul.gluon_space import fp8_space
@@ -47,6 +48,7 @@ class Fp8Matmul(Kernel):
     """
 
     name = "fp8_matmul"
+    edges = ALL_EDGES
     dims = Dims(
         M=LARGEST_SIDE,
         N=LARGEST_SIDE,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.cublas import Cublas
 from search_spaces.kernels.dtypes import DTYPES
@@ -42,6 +43,7 @@ class Gemv(Kernel):
     """
 
     name = "gemv"
+    edges = SPECIAL_EDGES
     dims = Dims(M=DOT_ROWS, N=_LARGEST, K=_LARGEST, dtype=DTYPES, tolerance=float)
     small = {"N": 71, "K": 333}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.grouped_attention.launch import HEAD_DIMS, grouped_launch
@@ -44,6 +45,7 @@ class GroupedAttention(Kernel):
     """
 
     name = "grouped_attention"
+    edges = SPECIAL_EDGES
     dims = Dims(
         batch=2**15,
         q_heads=MOST_HEADS,

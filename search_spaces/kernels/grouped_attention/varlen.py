@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
@@ -46,6 +47,7 @@ class VarlenAttention(Kernel):
     """
 
     name = "varlen_attention"
+    edges = SPECIAL_EDGES
     dims = Dims(
         tokens=MOST_TOKENS,
         sequences=_MOST_SEQUENCES,

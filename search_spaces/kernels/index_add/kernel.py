@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.index_add.space import SPREADS, default_point, index_add_space
@@ -43,6 +44,7 @@ class IndexAdd(Kernel):
     """
 
     name = "index_add"
+    edges = ALL_EDGES
     # 16 lists for each row of the largest table are numbered in 32 bits.
     dims = Dims(tokens=2**30, vocab=2**26, dim=2**20, spread=SPREADS, dtype=DTYPES)
     small = {"tokens": 61, "vocab": 31, "dim": 301}

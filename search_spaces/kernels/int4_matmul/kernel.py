@@ -15,6 +15,7 @@ import triton
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
@@ -43,6 +44,7 @@ class Int4Matmul(Kernel):
     """
 
     name = "int4_matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE // GROUP, K=LARGEST_SIDE, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:

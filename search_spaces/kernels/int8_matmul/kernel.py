@@ -7,6 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.codes import random_codes, random_scales
 from search_spaces.kernels.limits import LARGEST_SIDE
@@ -38,6 +39,7 @@ class Int8Matmul(Kernel):
     """
 
     name = "int8_matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE, K=_LONGEST, dtype=("int8",))
 
     def workloads(self) -> Sequence[Workload]:

@@ -14,6 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -61,6 +62,7 @@ class Linear(Kernel):
     """
 
     name = "linear"
+    edges = SPECIAL_EDGES
     dims = Dims(
         M=_LARGEST,
         N=_LARGEST_N,

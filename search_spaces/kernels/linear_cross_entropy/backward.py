@@ -48,6 +48,17 @@ class LinearCrossEntropyBackward(LinearCrossEntropyKernel):
     """
 
     name = "linear_cross_entropy_backward"
+    edges = (
+        "inf",
+        "-inf",
+        "nan",
+        "zero",
+        "tiny",
+        "denormal",
+        "half inf",
+        "half -inf",
+        "half nan",
+    )
     elementwise = 4
     per_token = ("lse", "grad")
 

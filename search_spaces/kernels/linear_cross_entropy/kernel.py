@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import alignment, ceil_div
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Launch, Tolerance
 from search_spaces.kernels.limits import integer
 from search_spaces.kernels.linear_cross_entropy.problem import (
@@ -44,6 +45,7 @@ class LinearCrossEntropy(LinearCrossEntropyKernel):
     """
 
     name = "linear_cross_entropy"
+    edges = SPECIAL_EDGES
     output = ("loss", "lse")
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:

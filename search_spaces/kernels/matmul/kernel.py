@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.cublas import cublas_products
 from search_spaces.kernels.dtypes import ROUNDING
@@ -45,6 +46,7 @@ class Matmul(Kernel):
     """
 
     name = "matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(M=LARGEST_SIDE, N=LARGEST_SIDE, K=LARGEST_SIDE, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:

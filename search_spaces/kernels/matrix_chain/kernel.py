@@ -7,6 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.limits import LARGEST_SIDE, integer
@@ -40,6 +41,7 @@ class MatrixChain(Kernel):
     """
 
     name = "matrix_chain"
+    edges = SPECIAL_EDGES
     dims = Dims(**dict.fromkeys("MKLPN", LARGEST_SIDE), dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:

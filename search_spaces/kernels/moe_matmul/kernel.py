@@ -12,6 +12,7 @@ from math import sqrt
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
@@ -74,6 +75,7 @@ class MoeMatmul(Kernel):
     """
 
     name = "moe_matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(
         tokens=2**17,
         experts=1024,

@@ -58,6 +58,12 @@ class NearestCenter(Kernel):
     """
 
     name = "nearest_center"
+    edges = (
+        "zero",
+        "equal",
+        "tiny",
+        "denormal",
+    )
     dims = Dims(rows=MOST_POINTS, centers=MOST_ROWS, dim=MOST_DIM, dtype=DTYPES, tolerance=float)
     small = {"rows": 37, "centers": 71, "dim": 45}
     output = _RESULTS

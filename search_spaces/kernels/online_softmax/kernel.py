@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.cudnn import log_softmax_forward, softmax_forward
@@ -54,6 +55,7 @@ class OnlineSoftmax(Kernel):
     """
 
     name = "online_softmax"
+    edges = ALL_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=MAX_COLS, dtype=DTYPES, log=bool, mask=MASKS)
 
     def workloads(self) -> Sequence[Workload]:

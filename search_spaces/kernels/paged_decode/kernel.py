@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
@@ -65,6 +66,7 @@ class PagedDecode(Kernel):
     """
 
     name = "paged_decode"
+    edges = SPECIAL_EDGES
     dims = Dims(
         sequences=2**15,
         q_heads=MOST_HEADS,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -59,6 +60,7 @@ class Permute(Kernel):
     """
 
     name = "permute"
+    edges = ALL_EDGES
     dims = Dims(**{f"d{place}": _MOST_SIZE for place in range(4)}, order=ORDERS, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:

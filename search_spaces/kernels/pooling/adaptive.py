@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
@@ -50,6 +51,7 @@ class AdaptivePooling(Kernel):
     """
 
     name = "adaptive_pooling"
+    edges = ALL_EDGES
     dims = Dims(
         batch=_MOST_SIZE,
         channels=_MOST_SIZE,

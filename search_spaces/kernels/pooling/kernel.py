@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
@@ -39,6 +40,7 @@ class Pooling(Kernel):
     """
 
     name = "pooling"
+    edges = ALL_EDGES
     dims = Dims(
         batch=_MOST_SIZE,
         channels=_MOST_SIZE,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.quantize.space import (
@@ -40,6 +41,7 @@ class Amax(Kernel):
     """
 
     name = "amax"
+    edges = ALL_EDGES
     dims = Dims(rows=int, cols=int, scales=SCALES, dtype=DTYPES)
 
     def workloads(self) -> Sequence[Workload]:

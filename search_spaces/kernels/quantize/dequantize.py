@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE, random_codes, random_scales
 from search_spaces.kernels.dtypes import DTYPES
@@ -49,6 +50,7 @@ class Dequantize(Kernel):
     """
 
     name = "dequantize"
+    edges = ALL_EDGES
     dims = Dims(rows=int, cols=int, scales=SCALES, codes=tuple(LARGEST_CODE), dtype=DTYPES)
     small = {"rows": 7, "cols": 333}
     elementwise = 1

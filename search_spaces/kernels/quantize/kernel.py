@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE
 from search_spaces.kernels.dtypes import DTYPES
@@ -54,6 +55,7 @@ class Quantize(Kernel):
     """
 
     name = "quantize"
+    edges = ALL_EDGES
     dims = Dims(rows=int, cols=int, scales=SCALES, to=tuple(LARGEST_CODE), dtype=DTYPES)
     output = ("q", "scale")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims, number_of
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import integer
@@ -45,6 +46,7 @@ class RbfKernel(Kernel):
     """
 
     name = "rbf_kernel"
+    edges = SPECIAL_EDGES
     dims = Dims(
         rows=MOST_POINTS, cols=MOST_POINTS, dim=MOST_DIM, dtype=DTYPES, gamma=float, tolerance=float
     )

@@ -14,6 +14,7 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.features import tile_features
@@ -72,6 +73,7 @@ class RecurrentCell(Kernel):
     """
 
     name = "recurrent_cell"
+    edges = ALL_EDGES
     dims = Dims(
         batch=_MOST_BATCH,
         input=_MOST_SIZE,

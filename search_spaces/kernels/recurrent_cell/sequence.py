@@ -16,6 +16,7 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.triton_kernels import convolution_kernel
@@ -71,6 +72,7 @@ class RecurrentSequence(Kernel):
     """
 
     name = "recurrent_sequence"
+    edges = ALL_EDGES
     dims = Dims(
         sequence=_MOST_STEPS,
         batch=_MOST_BATCH,

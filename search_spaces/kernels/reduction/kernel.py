@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.limits import LARGEST_SIDE, integer
@@ -35,6 +36,7 @@ class Reduction(Kernel):
     """
 
     name = "reduction"
+    edges = ALL_EDGES
     dims = Dims(
         rows=LARGEST_SIDE, cols=LARGEST_SIDE, axis=(0, 1), operation=OPERATIONS, dtype=DTYPES
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
@@ -37,6 +38,7 @@ class Rotary(Kernel):
     """
 
     name = "rotary"
+    edges = ALL_EDGES
     dims = Dims(
         tokens=int,
         q_heads=_MOST_HEADS,

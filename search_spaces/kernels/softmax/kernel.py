@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.cudnn import softmax_forward
@@ -29,6 +30,7 @@ class Softmax(RowKernel):
     """`softmax(x, -1)` of x[rows, cols]; dims rows, cols (at most 32768) and dtype."""
 
     name = "softmax"
+    edges = ALL_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=32768, dtype=DTYPES)
     # A single probability may be near one, where rounding to the output's dtype alone may be off by
     # half of the tolerance.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.cudnn import log_softmax_backward, softmax_backward
 from search_spaces.kernels.dtypes import DTYPES
@@ -47,6 +48,7 @@ class SoftmaxBackward(Kernel):
     """
 
     name = "softmax_backward"
+    edges = ALL_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=MAX_COLS, dtype=DTYPES, log=bool)
     output = "dx"
     elementwise = 1

@@ -14,6 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import MAX_SIZE, integer
@@ -45,6 +46,7 @@ class StreamKMatmul(Matmul):
     """
 
     name = "stream_k_matmul"
+    edges = SPECIAL_EDGES
     dims = Dims(M=_LARGEST, N=_LARGEST, K=_DEEPEST, dtype=DTYPES, tolerance=float)
 
     def workloads(self) -> Sequence[Workload]:

@@ -50,6 +50,10 @@ class TopkRouting(Kernel):
     """
 
     name = "topk_routing"
+    edges = (
+        "half -inf",
+        "half lowest",
+    )
     dims = Dims(
         tokens=2**24, experts=_MOST_EXPERTS, top_k=_MOST_CHOICES, renormalize=bool, dtype=DTYPES
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
 from search_spaces.dims import Dims
+from search_spaces.edges import ALL_EDGES
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.limits import (
@@ -40,6 +41,7 @@ class Transpose(Kernel):
     """out[batch, cols, rows] of x[batch, rows, cols]; dims batch, rows, cols and dtype."""
 
     name = "transpose"
+    edges = ALL_EDGES
     dims = Dims(batch=_MOST_BATCH, rows=LARGEST_SIDE, cols=LARGEST_SIDE, dtype=DTYPES)
     small = {"batch": 2, "rows": 37, "cols": 71}
 
