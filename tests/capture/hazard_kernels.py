@@ -1,6 +1,8 @@
 # mypy: ignore-errors
 """Kernels whose tensors need care when a call is made again."""
 
+import enum
+
 import triton
 import triton.language as tl
 from capture_kernels import measured
@@ -281,3 +283,44 @@ def doubled_rows(x, out, n_cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     start = tl.program_id(0) * n_cols
     tl.store(out + start + at, tl.load(x + start + at, at < n_cols) * 2.0, at < n_cols)
+
+
+class Mode(enum.Enum):
+    ADD = "add"
+    DOUBLE = "double"
+
+
+class Policy(enum.IntEnum):
+    NONE = 0
+    DOUBLE = 8
+
+
+class Name(str, enum.Enum):  # noqa: UP042 - as libraries for Python 3.10 have them
+    DOUBLE = "double"
+
+
+DOUBLE_MODE = tl.constexpr(Mode.DOUBLE)
+
+
+@triton.jit
+def by_mode(x, out, n, MODE: tl.constexpr, pair, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    factor = 2.0 if MODE == DOUBLE_MODE else 1.0
+    tl.store(out + at, tl.load(x + at, at < n) * factor, at < n)
+
+
+@triton.jit
+def running_maximum(x, out, top, n, low, LOW: tl.constexpr, BLOCK: tl.constexpr):
+    """`top` stays at -inf in the rows of x that are masked, as in attention."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, (at < n) & (at % 4 != 3), LOW)
+    tl.store(top + at, tl.maximum(value, low), at < n)
+    tl.store(out + at, tl.exp(value), at < n)
+
+
+@triton.jit
+def halves(x, out, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Doubles x in PARTS steps of one program, whatever PARTS is."""
+    for part in tl.static_range(PARTS):
+        at = part * (BLOCK // PARTS) + tl.arange(0, BLOCK // PARTS)
+        tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)

@@ -320,7 +320,11 @@ def test_an_identity_does_not_depend_on_what_else_the_process_has_imported(
 
 def test_an_identity_does_not_depend_on_the_random_numbers_of_a_call(kernels, forgotten_modules):
     """Equal calls with other values are one kernel, in this process and from its file."""
-    one, other = (declared(lambda: add(kernels.plain, BLOCK=64)) for _ in range(2))
+
+    def launch():
+        kernels.plain[blocks(100)](*torch.randn(2, 100), torch.empty(100), 100, 2.0, BLOCK=64)
+
+    one, other = declared(launch), declared(launch)
     assert one.call(only(one)) != other.call(only(other)), "the numbers were recorded"
     assert hashes_of(one) == hashes_of(other) == hashes_of(tuner.load_kernel(other.spec))
 
@@ -432,6 +436,22 @@ def test_space_names_parameters_with_their_values(kernels):
 def test_a_space_that_the_call_cannot_have_is_refused_in_one_line(kernels, space, message):
     with pytest.raises(KernelError, match=message):
         declared(lambda: add(kernels.plain, grid=(1,), BLOCK=128), space=space)
+
+
+def test_a_constexpr_that_does_not_change_a_tuple_grid_is_tuned_on_the_users_word(hazards):
+    x, out = x_and_out(64)
+    launch, space = (lambda: hazards.halves[(1,)](x, out, 64, 1, BLOCK=64)), {"PARTS": [2, 4]}
+    with pytest.raises(KernelError, match="is a tuple, so PARTS stays at 1") as refused:
+        declared(launch, space=space)
+    assert "declare(same_grid=['PARTS'])" in refused.value.hint
+    kernel = declared(launch, space=space, same_grid=["PARTS"])
+    found = [config["PARTS"] for config in bound(kernel).enumerate()]
+    assert (sorted(found), "PARTS" in only(kernel)) == ([1, 2, 4], False)
+    assert hashes_of(load(kernel.spec)) == hashes_of(all_correct(kernel))
+    wrong = {"space": {"BLOCK": [32]}, "same_grid": ["BLOCK"]}  # leaves half of out unwritten
+    assert passing(declared(launch, **wrong)) == {64: True, 32: False}
+    with pytest.raises(KernelError, match="same_grid names PART, which space does not"):
+        declared(launch, space=space, same_grid=["PART"])
 
 
 def test_a_kernel_without_a_workload_is_refused():

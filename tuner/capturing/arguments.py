@@ -7,11 +7,13 @@ None, true, 3, "text"                     themselves
 {"descriptor": {...}}                     a TensorDescriptor made by the host
 {"dtype": "float16"}                      a dtype of triton.language
 {"function": "module:object"}             a function under @triton.jit
+{"enum": "module:Class.MEMBER"}           a member of an enumeration
 {"constexpr": ...}                        a tl.constexpr
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -48,13 +50,15 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
             return {"function": place_of(value)}
         except NoPlace as problem:
             raise Uncapturable(f"its argument {name} is a function, and {problem}") from None
-    if isinstance(value, int | float | str):  # an enumeration, a torch.Size member, numpy's
+    if isinstance(value, enum.Enum):
+        return {"enum": _place_of_member(name, value)}
+    if isinstance(value, int | float | str):  # a torch.Size member, numpy's
         return value.item() if hasattr(value, "item") else type(value).__mro__[-2](value)
     raise Uncapturable(f"its argument {name} is a {type(value).__name__}, which has no record")
 
 
-def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any]) -> Any:
-    """The argument of a record. tensors: one per view. functions: those of `functions_of`."""
+def decode(encoded: Encoded, tensors: Sequence[Any], placed: Mapping[str, Any]) -> Any:
+    """The argument of a record. tensors: one per view. placed: the objects of `placed_in`."""
     if not isinstance(encoded, Mapping):
         return int(encoded) if isinstance(encoded, Following) else encoded
     ((kind, given),) = encoded.items()
@@ -63,7 +67,7 @@ def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any
     if kind == "view":
         return tensors[given]
     if kind in ("tuple", "list"):
-        parts = [decode(part, tensors, functions) for part in given]
+        parts = [decode(part, tensors, placed) for part in given]
         return tuple(parts) if kind == "tuple" else parts
     if kind == "descriptor":
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -71,32 +75,33 @@ def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any
         more = {name: value for name, value in given.items() if name != "base"}
         sizes = {name: [*map(int, more.pop(name))] for name in _SIZES}
         return TensorDescriptor(tensors[given["base"]], **sizes, **more)
-    if kind == "function":
-        return functions[given]
+    if kind in PLACED:
+        return placed[given]
     import triton.language as tl
 
     if kind == "dtype":
         return tl.dtype(given)
-    return tl.constexpr(decode(given, tensors, functions))
+    return tl.constexpr(decode(given, tensors, placed))
 
 
-def functions_of(arguments: Iterable[Encoded]) -> dict[str, Any]:
-    """The functions among arguments, by place. Raises `KernelError` for one that is gone."""
+def placed_in(arguments: Iterable[Encoded]) -> dict[str, Any]:
+    """The functions and members of enumerations among arguments, by place. Raises `KernelError`
+    for one that is gone."""
     found: dict[str, Any] = {}
     for encoded in arguments:
         if isinstance(encoded, Mapping):
             ((kind, given),) = encoded.items()
-            if kind == "function":
+            if kind in PLACED:
                 found[given] = load_place(given)
-                if not _is_jitted(found[given]):
+                is_kind, what = PLACED[kind]
+                if not is_kind(found[given]):
                     raise KernelError(
-                        f"captured kernel: {given} is no function under @triton.jit",
-                        "capture the call again",
+                        f"captured kernel: {given} is no {what}", "capture the call again"
                     )
             elif kind in ("tuple", "list"):
-                found |= functions_of(given)
+                found |= placed_in(given)
             elif kind == "constexpr":
-                found |= functions_of([given])
+                found |= placed_in([given])
     return found
 
 
@@ -134,6 +139,17 @@ def _is_jitted(value: Any) -> bool:
     return hasattr(value, "fn") and (hasattr(value, "arg_names") or hasattr(value, "signature"))
 
 
+def _place_of_member(name: str, member: enum.Enum) -> str:
+    kind = type(member)
+    try:
+        place = f"{place_of(kind)}.{member.name}"
+    except NoPlace as problem:
+        raise Uncapturable(f"its argument {name} is a {kind.__name__}, and {problem}") from None
+    if member.name not in kind.__members__:
+        raise Uncapturable(f"its argument {name} is {member!r}, a value without a name of its own")
+    return place
+
+
 def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:
     sizes = {key: [int(size) for size in getattr(value, key)] for key in _SIZES}
     more = {key: getattr(value, key) for key in _MORE if hasattr(value, key)}
@@ -142,3 +158,8 @@ def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> En
 
 _SIZES = ("shape", "strides", "block_shape")
 _MORE = ("padding", "round_f32_to_tf32")
+#: What an argument that is recorded by its place must be, and how errors name that.
+PLACED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "function": (_is_jitted, "function under @triton.jit"),
+    "enum": (lambda value: isinstance(value, enum.Enum), "member of an enumeration"),
+}

@@ -16,7 +16,7 @@ from search_spaces.adoption.autotuned import AutotuneParts, given_values
 from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint
-from tuner.capturing.arguments import functions_of
+from tuner.capturing.arguments import placed_in
 from tuner.capturing.call_records import Call
 from tuner.capturing.inputs import arguments_of, make_tensor
 from tuner.capturing.zeroing import HookProblem, zeroed_by
@@ -124,4 +124,4 @@ def hook_values(values: Mapping[str, Any]) -> dict[str, Any]:
 def arguments_on_meta(call: Call) -> dict[str, Any]:
     """The arguments of a call with tensors without storage."""
     tensors = [make_tensor(call, at, {}, None, "meta") for at in range(len(call.buffers))]
-    return arguments_of(call, tensors, functions_of(call.arguments.values()))
+    return arguments_of(call, tensors, placed_in(call.arguments.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from pathlib import Path
@@ -19,7 +20,7 @@ from search_spaces.shape_tensor import torch_dtype
 from search_spaces.size_range import Range
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
-from tuner.capturing.arguments import functions_of
+from tuner.capturing.arguments import placed_in
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
 from tuner.capturing.call_records import Buffer, Call, Written
 from tuner.capturing.grids import constexprs
@@ -67,7 +68,7 @@ class CallKernel(AdoptedKernel):
         write: Callable[[Declared, Path | None], CallKernel],
     ) -> None:
         self._declared, self._reference, self._write = declared, reference, write
-        self._functions = functions_of(
+        self._placed = placed_in(
             each for call in declared.calls for each in call.arguments.values()
         )
         self._tuned = declared.opened.names(parts)
@@ -100,6 +101,12 @@ class CallKernel(AdoptedKernel):
     @property
     def place(self) -> str:
         return self._declared.calls[0].place
+
+    def identity_state(self) -> CallKernel:
+        """Without the name of its file, which differs with the numbers of the captured launch."""
+        found = copy(self)
+        found.spec = ""
+        return found
 
     @property
     def ranges(self) -> Mapping[str, Range]:
@@ -203,7 +210,7 @@ class CallKernel(AdoptedKernel):
                 shape, dtype = spec.shape, torch_dtype(spec.dtype)
                 tensors[names[at]] = torch.full(shape, start or 0, dtype=dtype, device=device)  # type: ignore[arg-type]
         given = [tensors[name] for name in names]
-        arguments = arguments_of(call, given, self._functions)
+        arguments = arguments_of(call, given, self._placed)
         run(launch_of(call, configs, call.default, arguments))
         return {name: tensors[name] for name in specs}
 
@@ -268,7 +275,7 @@ class CallKernel(AdoptedKernel):
             if start is not None:
                 value = tensors[_initial(names[at], names)] if start == "input" else start
                 fills.append(fill_launch(tensors[names[at]], value))  # type: ignore[arg-type]
-        arguments = arguments_of(call, [tensors[name] for name in names], self._functions)
+        arguments = arguments_of(call, [tensors[name] for name in names], self._placed)
         return [*fills, launch_of(call, configs, given, arguments)]
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
@@ -292,7 +299,7 @@ class CallKernel(AdoptedKernel):
 
     def _arguments(self, workload: Workload, tensors: Tensors) -> Mapping[str, Any]:
         call = self.call(workload)
-        return arguments_of(call, [tensors[name] for name in _names(call)], self._functions)
+        return arguments_of(call, [tensors[name] for name in _names(call)], self._placed)
 
     def _parts_for(self, workload: Workload) -> AutotuneParts:
         return replace(self._parts, keywords=self.call(workload).keywords)

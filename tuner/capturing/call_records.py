@@ -120,7 +120,7 @@ class Written:
     updated: bool
     #: Whether elements stay as they are.
     partial: bool
-    #: Root mean square of what it holds afterwards.
+    #: Root mean square of the finite values that it holds afterwards.
     scale: float
     #: The largest relative difference of two runs on the same inputs; 0 for equal bits.
     noise: float

@@ -29,7 +29,7 @@ _TEXT_OPTIONS = frozenset({"default_dot_input_precision"})
 _NEVER = frozenset({"ir_override", "extern_libs", "ptx_options", "backend_name", "arch"})
 _SCALARS = (bool, int, float, str, type(None))
 _KINDS = frozenset(
-    {"float", "view", "tuple", "list", "descriptor", "dtype", "function", "constexpr"}
+    {"float", "view", "tuple", "list", "descriptor", "dtype", "function", "enum", "constexpr"}
 )
 
 
@@ -86,7 +86,7 @@ def foreign_file(call: Call) -> str:
     It may be in the working folder, below it, or in a folder of the import path, whose modules any
     place can name.
     """
-    for place in (call.place, *_functions(list(call.arguments.values()))):
+    for place in (call.place, *_places(list(call.arguments.values()))):
         where = place.rpartition(":")[0]
         if not where.endswith(".py"):
             continue
@@ -99,16 +99,16 @@ def foreign_file(call: Call) -> str:
     return ""
 
 
-def _functions(encoded: Encoded) -> list[str]:
-    """The places of functions among arguments."""
+def _places(encoded: Encoded) -> list[str]:
+    """The places of functions and enumerations among arguments."""
     if isinstance(encoded, list):
-        return [place for part in encoded for place in _functions(part)]
+        return [place for part in encoded for place in _places(part)]
     if not isinstance(encoded, Mapping):
         return []
     ((kind, given),) = encoded.items()
-    if kind == "function":
+    if kind in ("function", "enum"):
         return [given]
-    return _functions(given) if kind in ("tuple", "list", "constexpr") else []
+    return _places(given) if kind in ("tuple", "list", "constexpr") else []
 
 
 def _check_argument(encoded: Encoded, views: int, depth: int = _DEPTH) -> None:
@@ -131,7 +131,7 @@ def _check_argument(encoded: Encoded, views: int, depth: int = _DEPTH) -> None:
         _require(given.keys() <= known, "a descriptor has unknown parts")
         for name in ("shape", "strides", "block_shape"):
             _require(all(map(_is_size, given[name])), f"a descriptor's {name} is no size")
-    elif kind == "function":
+    elif kind in ("function", "enum"):
         check_place(given)
     elif kind == "constexpr":
         _check_argument(given, views, depth - 1)

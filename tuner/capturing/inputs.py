@@ -44,12 +44,12 @@ def views_of(call: Call, at: int) -> list[View]:
 
 
 def arguments_of(
-    call: Call, tensors: Sequence[torch.Tensor], functions: Mapping[str, Any]
+    call: Call, tensors: Sequence[torch.Tensor], placed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by name. tensors: one per buffer, of its spec. functions: its
-    functions by place."""
+    """The arguments of a call by name. tensors: one per buffer, of its spec. placed: its
+    functions and members of enumerations by place."""
     views = [_view(call, view, tensors[view.buffer]) for view in call.views]
-    return {name: decode(encoded, views, functions) for name, encoded in call.arguments.items()}
+    return {name: decode(encoded, views, placed) for name, encoded in call.arguments.items()}
 
 
 def _view(call: Call, view: View, whole: torch.Tensor) -> torch.Tensor:

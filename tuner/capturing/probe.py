@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
-from tuner.capturing.arguments import functions_of, views_in
+from tuner.capturing.arguments import placed_in, views_in
 from tuner.capturing.call_configs import CallConfigs
 from tuner.capturing.call_records import Call, Written
 from tuner.capturing.inputs import arguments_of, make_tensor
@@ -61,7 +61,7 @@ class _Probe:
         self, call: Call, configs: CallConfigs, contents: Mapping[str, bytes], device: str
     ) -> None:
         self._call, self._configs, self._contents, self._device = call, configs, contents, device
-        self._functions = functions_of(call.arguments.values())
+        self._placed = placed_in(call.arguments.values())
 
     def find_written(self) -> tuple[Written, ...]:
         inputs, again = self._inputs(0), self._inputs(1)
@@ -158,7 +158,7 @@ class _Probe:
         """The buffers after a launch on copies of them."""
         tensors = [tensor.clone() for tensor in inputs]
         assert self._call.default is not None
-        arguments = arguments_of(self._call, tensors, self._functions)
+        arguments = arguments_of(self._call, tensors, self._placed)
         run(launch_of(self._call, self._configs, self._call.default, arguments))
         return tensors
 
@@ -206,7 +206,9 @@ def _holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
 def _difference(
     one: torch.Tensor, other: torch.Tensor, among: torch.Tensor | None = None
 ) -> float | None:
-    """The norm of the difference relative to the norm, over some elements; None for NaN."""
+    """The norm of the difference relative to the norm, over some elements; None for NaN.
+
+    Equal infinities do not differ."""
     import torch
 
     left, right = one.reshape(-1), other.reshape(-1)
@@ -216,13 +218,14 @@ def _difference(
         nan = left.is_floating_point() and bool(torch.isnan(left.float()).any())
         return None if nan else 0.0
     wide, against = left.double(), right.double()
-    norm = float(torch.linalg.vector_norm(wide))
-    difference = float(torch.linalg.vector_norm(wide - against)) / (norm or 1.0)
+    gap = torch.where(wide == against, 0.0, wide - against)
+    norm = float(torch.linalg.vector_norm(wide[torch.isfinite(wide)]))
+    difference = float(torch.linalg.vector_norm(gap)) / (norm or 1.0)
     return None if difference != difference else difference
 
 
 def _scale(tensor: torch.Tensor) -> float:
-    if not tensor.numel():
-        return 0.0
-    found: Any = tensor.double().square().mean().sqrt()
-    return float(found)
+    """The root mean square of the finite elements."""
+    wide = tensor.double()
+    finite = wide[wide.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0

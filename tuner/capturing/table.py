@@ -48,6 +48,7 @@ class CapturedKernel:
         *,
         widen: bool = False,
         space: Mapping[str, Sequence[Value]] | None = None,
+        same_grid: Sequence[str] = (),
         reference: Callable[..., Any] | None = None,
         tolerance: float | None = None,
         free: Sequence[str] = (),
@@ -58,11 +59,12 @@ class CapturedKernel:
         """Make a kernel of the calls; its workloads are the calls, and `tuner.tune` takes it.
 
         widen: whether to open the space to further compiler options and sizes. space: parameters
-        with further values. reference: computes the outputs from the inputs by name, in float64; by
-        default the library's own config is the reference. tolerance: the largest relative error.
-        free: arguments whose values do not change the work, though the analysis says so. sizes:
-        arguments that count, though the analysis calls them free. ranges: the sizes of one integer
-        argument for which to tune, from its least to its largest.
+        with further values. same_grid: of these, the constexprs that do not change the grid, where
+        the call has a tuple as its grid. reference: computes the outputs from the inputs by name,
+        in float64; by default the library's own config is the reference. tolerance: the largest
+        relative error. free: arguments whose values do not change the work, though the analysis
+        says so. sizes: arguments that count, though the analysis calls them free. ranges: the sizes
+        of one integer argument for which to tune, from its least to its largest.
         folder: for the file by which workers import the kernel; by default a temporary one, which
         is removed when the process ends.
 
@@ -71,7 +73,7 @@ class CapturedKernel:
         from tuner.capturing.declared import declare
         from tuner.capturing.widening import Opened
 
-        opened = Opened(widen, dict(space or {}))
+        opened = Opened(widen, dict(space or {}), tuple(same_grid))
         return declare(
             self.calls,
             self.contents,

@@ -39,6 +39,8 @@ class Opened:
     widen: bool = False
     #: Further parameters, or other values of them.
     space: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    #: Constexprs that do not change a grid which is a tuple; the user's word.
+    same_grid: Sequence[str] = ()
 
     @property
     def wide(self) -> bool:
@@ -56,6 +58,13 @@ def check_space(call: Call, parts: AutotuneParts, opened: Opened) -> None:
     where = f"captured kernel {call.kernel}"
     names = [*_OPTIONS, *sorted(constexprs(parts))]
     listed = {name for config in parts.configs for name in config}
+    for name in opened.same_grid:
+        if name not in opened.space:
+            raise KernelError(
+                f"{where}: same_grid names {name}, which space does not"
+                f"{did_you_mean(name, opened.space)}",
+                f"give its values: space={{{name!r}: [...]}}",
+            )
     for name, values in opened.space.items():
         if name not in names and name not in listed:
             known = name in parts.arg_names
@@ -73,12 +82,19 @@ def check_space(call: Call, parts: AutotuneParts, opened: Opened) -> None:
                 f"{where}: space names {name}, which the library's heuristics compute",
                 "leave it out",
             )
-        if name not in listed and name not in _OPTIONS and not call.grid.callable:
+        if name in listed or name in _OPTIONS:
+            continue
+        own = call.arguments[name]
+        if isinstance(own, Mapping):
             raise KernelError(
-                f"{where}: its grid {call.grid.sizes} is a tuple, so {name} stays at "
-                f"{call.arguments[name]}",
-                f"the grid may depend on it; leave {name} out, or launch with "
-                "`grid=lambda meta: ...` and capture again",
+                f"{where}: {name} is {own} in the call, which has no plain value, so it stays",
+                "leave it out",
+            )
+        if not call.grid.callable and name not in opened.same_grid:
+            raise KernelError(
+                f"{where}: its grid {call.grid.sizes} is a tuple, so {name} stays at {own}",
+                f"the grid may depend on it; if it does not, declare(same_grid=[{name!r}]), else "
+                f"leave {name} out, or launch with `grid=lambda meta: ...` and capture again",
             )
 
 

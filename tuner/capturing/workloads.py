@@ -16,6 +16,8 @@ from typing import Any
 
 from search_spaces.records import Value, Workload
 from tuner.capturing.call_records import Call, Encoded, Following
+from tuner.capturing.places import load_place
+from tuner.runtime._call_key import describe
 
 
 def workload_of(call: Call, tuned: Collection[str]) -> Workload:
@@ -35,13 +37,19 @@ def _dim(call: Call, name: str, encoded: Encoded, owners: dict[int, tuple[str, i
         text = encoded.text
         return text if "*" in text or text.startswith("cdiv(") else f"1*{text}"
     if not isinstance(encoded, Mapping):
-        return encoded  # type: ignore[no-any-return]
+        return describe(encoded)
+    if "constexpr" in encoded:
+        return _dim(call, name, encoded["constexpr"], owners)
+    if "enum" in encoded:
+        return describe(load_place(encoded["enum"]))
     return _text(call, name, encoded, owners)
 
 
 def _text(call: Call, name: str, encoded: Any, owners: dict[int, tuple[str, int]]) -> str:
-    if not isinstance(encoded, Mapping):
+    if isinstance(encoded, Following):
         return f"{encoded}"
+    if not isinstance(encoded, Mapping) or encoded.keys() & {"constexpr", "enum"}:
+        return f"{_dim(call, name, encoded, owners)}"
     ((kind, given),) = encoded.items()
     if kind == "view":
         return _tensor(call, name, given, owners)
@@ -51,8 +59,6 @@ def _text(call: Call, name: str, encoded: Any, owners: dict[int, tuple[str, int]
         rest = {part: value for part, value in given.items() if part != "base"}
         sizes = "/".join(",".join(map(str, rest[part])) for part in ("shape", "strides"))
         return f"descriptor({_tensor(call, name, given['base'], owners)},{sizes})"
-    if kind == "constexpr":
-        return _text(call, name, given, owners)
     return f"{given}"
 
 

@@ -5,6 +5,8 @@
     n_cols = 8192               a scalar: its value; a constant or a dtype likewise
     x = "bfloat16[4096,8192]"   a tensor: dtype and sizes
     bias = null                 an argument that is None
+    low = "-inf"                a float that JSON lacks: inf, -inf or nan
+    mode = "library:Mode.FAST"  a member of an enumeration; its number or text if it is one
     desc = "descriptor(bfloat16[64,128],64,128/128,1)"
                                 a tensor descriptor: its tensor, shape and strides
     sizes = "(4,bfloat16[8])"   a tuple
@@ -21,6 +23,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -70,8 +73,10 @@ def grid_text(grid: Any) -> str | None:
 
 def describe(value: Any) -> Value:
     """An argument as a table holds it."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enumeration of texts, the text
     if isinstance(value, int):
         return int(value) if abs(value) <= _MAX_INTEGER else str(value)
     if isinstance(value, float):
@@ -85,6 +90,8 @@ def describe(value: Any) -> Value:
         return f"({','.join(str(describe(part)) for part in value)})"
     if (meant := plain(value)) is not value:
         return describe(meant)
+    if isinstance(value, Enum):
+        return f"{type(value).__module__}:{type(value).__qualname__}.{value.name}"
     if name := getattr(value, "__name__", ""):
         return f"{getattr(value, '__module__', '')}:{name}"
     return type(value).__name__
