@@ -23,6 +23,9 @@ _UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile(_ESCAPE + "([0-9a-f]{4})")
 
 
+_JSON_NAMES = {dict: "object", list: "array"}
+
+
 class AnyText(TypeDecorator[str]):
     """Any Python text. NUL and lone surrogates are stored as U+001A and four hexadecimal digits."""
 
@@ -41,16 +44,32 @@ class AnyText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value as canonical text: equal values are equal bytes. None is NULL."""
+    """A JSON object or array as canonical text: equal values are equal bytes. None is NULL."""
 
     impl = Text
     cache_ok = True
+
+    def __init__(self, kind: type[dict[str, Any]] | type[list[Any]]) -> None:
+        super().__init__()
+        self.kind = kind
 
     def process_bind_param(self, value: Any | None, dialect: Dialect) -> str | None:
         return None if value is None else json_text(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(value)
+        if value is None:
+            return None
+        try:
+            found = json.loads(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError(
+                f"the JSON {value!r:.60} is damaged: {error}", "run `tuner db check`"
+            ) from error
+        if not isinstance(found, self.kind):
+            raise StoreError(
+                f"the JSON {value!r:.60} is no {_JSON_NAMES[self.kind]}", "run `tuner db check`"
+            )
+        return found
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -125,6 +125,23 @@ def workload_values(workload: Workload) -> dict[str, Any]:
     return {"identity": identity(dims), "key": workload.key, "dims": dims}
 
 
+def device_digests(row: models.Device) -> dict[str, Any]:
+    """The digests that the row's other columns have, as of `toolchain` and `workload` below."""
+    return _digests(device_values(_read(Device, row)), "identity", "fingerprint")
+
+
+def toolchain_digests(row: models.Toolchain) -> dict[str, Any]:
+    return _digests(toolchain_values(_read(Toolchain, row)), "key", "build_key")
+
+
+def workload_digests(row: models.Workload) -> dict[str, Any]:
+    return _digests(workload_values(workload_of(row.dims, row.key)), "identity", "key")
+
+
+def _digests(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: values[name] for name in names}
+
+
 def trial_values(record: TrialRecord) -> dict[str, Any]:
     """Columns of `trial` except the task and the time of recording. Refuses NaN."""
     values = _plain(record, _BUILT)

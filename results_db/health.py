@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Column, Connection, Select, func, select, text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import Session
 
-from results_db import migrate
-from results_db.columns import unpack_samples
+from results_db import convert, migrate
+from results_db.columns import Json, Samples
 from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
-from results_db.models import Base, Baseline, Finalist, Measurement, Selection, Task, Trial
-from results_db.stored_records import Source
+from results_db.models import (
+    Base,
+    Baseline,
+    Calibration,
+    Device,
+    Export,
+    Finalist,
+    Measurement,
+    Promotion,
+    Regression,
+    Run,
+    ScheduleFire,
+    Selection,
+    Task,
+    Toolchain,
+    Trial,
+    Workload,
+)
+from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status
 
 
@@ -39,8 +59,9 @@ def check(database: Database) -> list[str]:
         found, head = migrate.revision(connection, database.name), migrate.head()
         if found != head:
             problems.append(f"schema revision {found}, this program needs {head}")
-        if not problems:
-            problems += _orphans(connection) + _unreadable(connection)
+        # What one step finds would end the next one.
+        for find in (_unreadable, _orphans, _unlike):
+            problems = problems or list(find(connection))
         return problems
 
 
@@ -106,17 +127,89 @@ def _wrong_bests(connection: Connection) -> list[str]:
     ]
 
 
-def _unreadable(connection: Connection) -> list[str]:
-    problems = []
-    for table in ("measurement", "baseline", "finalist", "selection"):
-        columns = Base.metadata.tables[table].c
-        names = [name for name in sorted(columns.keys()) if name.endswith("samples_us")]
-        key = columns.trial_id if table == "measurement" else columns.id
-        for name in names:
-            query = text(f"SELECT {key.name}, {name} FROM {table} WHERE {name} IS NOT NULL")
-            for row_id, blob in connection.execute(query):
+def _unreadable(connection: Connection) -> Iterator[str]:
+    """Each value that the types of its column cannot read, as readers would."""
+    for table in Base.metadata.sorted_tables:
+        columns = list(table.columns)
+        key = next(iter(table.primary_key.columns)).name
+        readers = [_make_reader(column, connection.dialect) for column in columns]
+        # The driver's own values: one bad value would hide its whole row, and those behind it.
+        names = ", ".join(column.name for column in columns)
+        for row in connection.execute(text(f"SELECT {names} FROM {table.name}")).mappings():
+            for column, read in zip(columns, readers, strict=True):
                 try:
-                    unpack_samples(bytes(blob))
+                    read(row[column.name])
                 except StoreError as error:
-                    problems.append(f"{table} {row_id}: {error.message}")
-    return problems
+                    yield f"{table.name} {row[key]}: {column.name}: {error.message}"
+                except Exception as error:
+                    yield f"{table.name} {row[key]}: {column.name}: {error}"
+
+
+def _make_reader(column: Column[Any], dialect: Dialect) -> Callable[[Any], None]:
+    kind = column.type.dialect_impl(dialect)
+    process = kind.result_processor(dialect, None)
+    expected: Any = object if isinstance(kind, Json | Samples) else column.type.python_type
+    if expected is float:
+        expected = (float, int)
+
+    def read(value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(kind, Samples) and not isinstance(value, bytes | memoryview):
+            raise TypeError(f"{value!r:.60} is no array of samples")
+        found = process(value) if process else value
+        if not isinstance(found, expected):
+            raise TypeError(f"{value!r:.60} is no {column.type.python_type.__name__}")
+
+    return read
+
+
+def _unlike(connection: Connection) -> Iterator[str]:
+    """Each row that is no record, and each digest that is not that of its row."""
+    with Session(connection) as session:
+        for model, read in _RECORDS.items():
+            for row in session.execute(_select(model)):
+                try:
+                    wrong = _find_unlike(row[-1], read(row if model is Trial else row[0]))
+                except Exception as error:
+                    wrong = [f"{error}"]
+                name = model.__tablename__
+                yield from (f"{name} {row[-1].id}: {what}" for what in wrong)
+
+
+def _select(model: type[Base]) -> Select[Any]:
+    chosen = select(model)
+    if model is Trial:
+        chosen = select(*convert.TRIAL_ROW, Trial).select_from(Trial).outerjoin(Measurement)
+    return chosen.execution_options(yield_per=_AT_ONCE)
+
+
+def _find_unlike(row: Any, record: object) -> list[str]:
+    """The digests of a row that differ from those of its record; reuse keys are as old as rows."""
+    digests: Mapping[str, object] = record if isinstance(record, dict) else {}
+    if isinstance(record, TrialRecord):
+        digests = {"config_hash": convert.config_hash(record.config)}
+    return [
+        f"{name} is not that of its row" for name, of in digests.items() if getattr(row, name) != of
+    ]
+
+
+#: Each table whose rows are read as records, with the conversion of readers.
+_RECORDS: Mapping[type[Base], Callable[[Any], object]] = {
+    Device: convert.device_digests,
+    Toolchain: convert.toolchain_digests,
+    Workload: convert.workload_digests,
+    Run: lambda row: convert.run_info(row, None),
+    Selection: convert.selection_record,
+    Baseline: convert.baseline_record,
+    Finalist: convert.final_record,
+    Task: convert.task_info,
+    Trial: convert.trial_record,
+    Calibration: convert.calibration_record,
+    ScheduleFire: convert.fire,
+    Export: convert.export_info,
+    Promotion: convert.promotion_record,
+    Regression: convert.regression_record,
+}
+#: Rows that are loaded at once.
+_AT_ONCE = 500

@@ -35,7 +35,8 @@ NAMING = {
 
 # On SQLite only an INTEGER primary key is assigned automatically.
 Id = Annotated[int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)]
-JsonValue = Annotated[Any, mapped_column(Json)]
+JsonObject = Annotated[Any, mapped_column(Json(dict))]
+JsonArray = Annotated[Any, mapped_column(Json(list))]
 Array = Annotated[tuple[float, ...], mapped_column(Samples, nullable=True)]
 
 
@@ -110,7 +111,7 @@ class Kernel(Base):
     id: Mapped[Id]
     name: Mapped[str]
     launch_hash: Mapped[str]
-    kernel_hashes: Mapped[JsonValue] = mapped_column(server_default=text("'[]'"))
+    kernel_hashes: Mapped[JsonArray] = mapped_column(server_default=text("'[]'"))
     space_hash: Mapped[str]
 
     __table_args__ = (UniqueConstraint("name", "launch_hash", "space_hash"),)
@@ -122,7 +123,7 @@ class Workload(Base):
     id: Mapped[Id]
     identity: Mapped[str]
     key: Mapped[str]
-    dims: Mapped[JsonValue]
+    dims: Mapped[JsonObject]
 
     __table_args__ = (UniqueConstraint("identity"),)
 
@@ -146,9 +147,9 @@ class Run(Base):
     finished_at: Mapped[datetime | None]
     spec_hash: Mapped[str]
     seed: Mapped[int]
-    environment: Mapped[JsonValue]
-    spec: Mapped[JsonValue]
-    summary: Mapped[JsonValue]
+    environment: Mapped[JsonObject]
+    spec: Mapped[JsonObject]
+    summary: Mapped[JsonObject]
     holder: Mapped[str]
     heartbeat_at: Mapped[datetime | None]
     lease: Mapped[str] = mapped_column(server_default=text("''"))
@@ -164,7 +165,7 @@ class Timeline(Base):
     __tablename__ = "timeline"
 
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), primary_key=True)
-    spans: Mapped[JsonValue]
+    spans: Mapped[JsonObject]
     recorded_at: Mapped[datetime]
 
 
@@ -185,7 +186,7 @@ class Task(Base):
     tolerance: Mapped[float | None]
     note: Mapped[str]
     best_us: Mapped[float | None]
-    place: Mapped[JsonValue] = mapped_column(server_default=text("'{}'"))
+    place: Mapped[JsonObject] = mapped_column(server_default=text("'{}'"))
 
     run: Mapped[Run] = relationship()
     kernel: Mapped[Kernel] = relationship(lazy="joined", innerjoin=True)
@@ -207,7 +208,7 @@ class Trial(Base):
     attempt_id: Mapped[str]
     number: Mapped[int]
     config_hash: Mapped[str]
-    config: Mapped[JsonValue]
+    config: Mapped[JsonObject]
     status: Mapped[str]
     source: Mapped[str]
     message: Mapped[str]
@@ -248,7 +249,7 @@ class Measurement(Figures, Base):
     timing_s: Mapped[float] = mapped_column(server_default=text("0"))
     deterministic: Mapped[bool | None]
     incumbent_samples_us: Mapped[Array]
-    clocks: Mapped[JsonValue]
+    clocks: Mapped[JsonObject]
 
 
 class Baseline(Figures, Base):
@@ -272,7 +273,7 @@ class Finalist(Figures, Base):
     task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
     position: Mapped[int]
     stage: Mapped[str]
-    config: Mapped[JsonValue]
+    config: Mapped[JsonObject]
     status: Mapped[str]
     dropped: Mapped[bool]
     message: Mapped[str]
@@ -291,15 +292,15 @@ class Selection(Figures, Base):
 
     id: Mapped[Id]
     task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
-    winner: Mapped[JsonValue]
-    tie_set: Mapped[JsonValue]
-    runner_up: Mapped[JsonValue | None]
-    default_config: Mapped[JsonValue | None]
+    winner: Mapped[JsonObject]
+    tie_set: Mapped[JsonArray]
+    runner_up: Mapped[JsonObject | None]
+    default_config: Mapped[JsonObject | None]
     verdict: Mapped[str]
     reason: Mapped[str]
     default_us: Mapped[float | None]
     compiled: Mapped[int]
-    clocks: Mapped[JsonValue]
+    clocks: Mapped[JsonObject]
     confirmed_at: Mapped[datetime | None]
     recorded_at: Mapped[datetime]
 
@@ -316,10 +317,10 @@ class Calibration(Base):
     host: Mapped[str]
     measured_at: Mapped[datetime]
     quantum_us: Mapped[float]
-    overhead_us: Mapped[JsonValue]
+    overhead_us: Mapped[JsonObject]
     flush_us: Mapped[float]
     copy_bytes_per_us: Mapped[float]
-    flops_per_us: Mapped[JsonValue]
+    flops_per_us: Mapped[JsonObject]
 
     device: Mapped[Device] = relationship(lazy="joined", innerjoin=True)
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
@@ -355,7 +356,7 @@ class Export(Base):
     format: Mapped[str]
     run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id"))
     sha256: Mapped[str]
-    task_ids: Mapped[JsonValue]
+    task_ids: Mapped[JsonArray]
     exported_at: Mapped[datetime]
 
 
@@ -369,8 +370,8 @@ class Promotion(Base):
     workload: Mapped[str]
     outcome: Mapped[str]
     reason: Mapped[str]
-    config: Mapped[JsonValue]
-    former: Mapped[JsonValue | None]
+    config: Mapped[JsonObject]
+    former: Mapped[JsonObject | None]
     log_ratio: Mapped[float | None]
     log_ratio_low: Mapped[float | None]
     log_ratio_high: Mapped[float | None]

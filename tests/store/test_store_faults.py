@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sample_data import KEY, new_task, trial
+from sample_data import KEY, fill, new_task, trial
 
 from results_db import Store, StoreError
 from results_db.connections import Database
@@ -278,6 +278,47 @@ def test_damaged_samples_and_broken_references_are_named(sqlite_url: str) -> Non
             connection.execute("DELETE FROM trial WHERE id = 2")
         (problem,) = store.check()
         assert "measurement row 2" in problem
+
+
+#: Damages that no reader can read, each of one column: of JSON, instants, words, digests, samples,
+#: configs, dims, toolchain and device.
+DAMAGES = (
+    "trial.config = '{'", "trial.config = '[1]'", "trial.config_hash = id",
+    "trial.finished_at = 'noon'", "trial.registers = 'many'", "trial.status = 'fine'",
+    "trial.source = 'found'", "trial.message = x'00ff'",
+    "measurement.samples_us = x'6601'", "measurement.samples_us = 'text'",
+    "measurement.incumbent_samples_us = x'00'", "measurement.clocks = 'fast'",
+    "measurement.median_us = 'fast'", "baseline.samples_us = x'00'", "baseline.status = 'fine'",
+    "finalist.stage = 'run'", "finalist.config = 'null'", "finalist.samples_us = x'6401'",
+    "selection.winner = ''", "selection.tie_set = '{}'", "selection.verdict = 'good'",
+    "selection.runner_up = '3'", "selection.default_config = 'x'", "selection.clocks = '[]'",
+    "selection.confirmed_at = '2026'", "task.stage = 'lunch'", "task.place = '7'",
+    "task.place = '{\"name\": 1}'", "task.reuse_key = x'66'", "task.flops = 'all'",
+    "run.status = 'fine'", "run.started_at = '?'", "run.environment = '[]'", "run.spec = '{,}'",
+    "run.summary = 'x'", "run.heartbeat_at = 'x'", "workload.dims = '{}'", "workload.dims = '[]'",
+    "workload.identity = 'f'", "device.identity = 'f'", "device.name = 'other'",
+    "device.sm_count = 'x'", "device.fingerprint = 'f'", "toolchain.key = 'f'",
+    "toolchain.torch = '9'", "kernel.kernel_hashes = '{}'", "calibration.overhead_us = '[]'",
+    "calibration.flops_per_us = 'x'", "calibration.measured_at = 'x'", "timeline.spans = '['",
+    "schedule_fire.state = 'lit'", "schedule_fire.instant = 'x'", "export.task_ids = '{}'",
+    "promotion.config = 'x'", "promotion.outcome = 'x'", "promotion.former = '[]'",
+    "regression.state = 'x'", "regression.found_at = 'x'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_no_reader_can_read_is_found_and_named(tmp_path: Path, damage: str) -> None:
+    column, _, value = damage.partition(" = ")
+    table, _, name = column.partition(".")
+    path = tmp_path / "t.db"
+    with Store.open(f"sqlite:///{path}") as store:
+        fill(store)
+        assert store.check() == []
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            connection.execute(f"UPDATE {table} SET {name} = {value}")
+        problems = store.check()
+    assert any(table in problem for problem in problems)
 
 
 @pytest.mark.parametrize("revision", ["9999", "0000"])
