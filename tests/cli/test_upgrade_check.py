@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from bench_samples import PROCESSES, SETTINGS, confirm
+from cli_samples import replay_campaign
 from cpu_samples import KERNEL as DOUBLE
 
 from results_db import Store
 from results_db.stored_records import TrialRecord
-from search_spaces.recorded.recorded_kernel import RecordedSpace
-from search_spaces.records import Status, digest
+from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
+from search_spaces.records import Status, Workload, digest
 from tuner.runtime import Entry, Table, read
 from tuner.tables import file_name, text_of
 from tuner.tables.results import device_facts
@@ -71,6 +72,18 @@ def slowed(space: RecordedSpace, factor: float, *, only_best: bool = False):
         return replace(entry, median_us=entry.median_us * factor)
 
     return change
+
+
+def test_of_several_kernels_of_one_name_each_table_has_its_own(tuner, folder):
+    for name, size in (("a", 1024), ("b", 2048), ("c", 4096)):
+        space = synthesize(20, seed=size)
+        workload = Workload.from_mapping(space.workload.as_dict() | {"cols": size})
+        replace(space, workload=workload).save(folder / f"{name}.json")
+    replay_campaign(folder, "a.json", "b.json", "c.json", more="kernels: ['recorded:a.json']\n")
+    assert tuner("run", "c", "--no-report", "--quiet").code == 0
+    result = tuner("upgrade-check", "results/tables", "-f", "json")
+    assert result.code == 0, result.err
+    assert [row["result"] for row in rows_of(result)] == ["same"] * 3
 
 
 def test_a_winner_that_still_wins_is_the_same(tuner, folder, space):

@@ -32,7 +32,7 @@ def build_assembly(
     kernel's code is no longer that of the task, or the config does not build here.
     """
     key, paths = task.key, (f"{base.resolve()}",)
-    spec = find_spec(key.kernel, key.device.kind, kernels)
+    spec = find_spec(key.kernel, key.device.kind, kernels, key.launch_hash)
     if registry.load(spec, paths, key.device).launch_hash() != key.launch_hash:
         raise TunerError(
             f"the code of {key.kernel} has changed since run {task.run_id}",

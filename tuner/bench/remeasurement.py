@@ -35,13 +35,14 @@ def remeasure(
     declarations by name that precede registered names.
     """
     done = list(found)
-    by_kernel: dict[tuple[str, str], list[int]] = defaultdict(list)
+    by_kernel: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for at, each in enumerate(found):
         if each.verdict is not None and each.why != SAME_RECORD:
-            by_kernel[each.task.key.kernel, each.task.key.device.kind].append(at)
-    for (name, kind), places in by_kernel.items():
+            key = each.task.key
+            by_kernel[key.kernel, key.device.kind, key.launch_hash].append(at)
+    for (name, kind, launch_hash), places in by_kernel.items():
         try:
-            spec = find_spec(name, kind, kernels)
+            spec = find_spec(name, kind, kernels, launch_hash)
             named = None if backend_kinds.spec(kind).replayed else kind
             target = bench_target(settings, base, spec, target=named)
             with LocalSession(settings, target.runner, target.ref.paths, on_progress) as session:

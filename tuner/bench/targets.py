@@ -116,12 +116,17 @@ def pick_kernel(
     return found, _kinds(found, target)
 
 
-def find_spec(name: str, kind: str, kernels: Mapping[str, Sequence[Kernel]]) -> str:
+def find_spec(
+    name: str, kind: str, kernels: Mapping[str, Sequence[Kernel]], launch_hash: str = ""
+) -> str:
     """The spec of a stored kernel: of declarations with its name, the last for the kind of device.
 
-    kernels: declarations by name, which precede registered names. Raises `TunerError`.
+    kernels: declarations by name, which precede registered names. launch_hash: the stored identity;
+    of several declarations, one that still has it comes first. Raises `TunerError`.
     """
     own = [kernel for kernel in kernels.get(name, ()) if kind in kernel.kinds]
+    if len(own) > 1 and launch_hash:
+        own = [each for each in own if each.launch_hash() == launch_hash] or own
     return own[-1].spec if own else registry.load(name).spec
 
 

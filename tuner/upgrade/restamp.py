@@ -196,7 +196,7 @@ def _target_of(
     """What builds for a task's device; the reason where nothing does."""
     device = task.key.device
     try:
-        spec = find_spec(task.key.kernel, device.kind, kernels)
+        spec = find_spec(task.key.kernel, device.kind, kernels, task.key.launch_hash)
         stands_in = backend_kinds.spec_of_stored(device.kind).stand_in
         return bench_target(
             settings, base, spec, target=device.target if stands_in else device.kind, timed=False

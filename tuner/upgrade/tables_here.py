@@ -61,7 +61,7 @@ def tables_here(
     for path in files:
         try:
             table = read(path)
-            spec = find_spec(table.kernel, table.device.kind, kernels)
+            spec = find_spec(table.kernel, table.device.kind, kernels, table.launch_hash)
         except TableError as error:
             refused.append(Refused(path, f"{error}", finding=True))
             continue
