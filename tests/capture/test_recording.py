@@ -7,6 +7,7 @@ import functools
 import gc
 import hashlib
 import json
+import sys
 import threading
 import weakref
 import zlib
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from capture_calls import captured
+from capture_calls import apply_own, bound, captured
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import tuner
@@ -428,6 +429,59 @@ def test_a_kernel_of_several_configs_says_that_it_needs_a_gpu(kernels):
         launch(kernels.bare, *tensors())
     assert "times its 4 configs on a GPU, and there is none here" in calls.records[0].problem
     assert "\n" not in calls.records[0].problem
+
+
+def test_an_autotuner_of_the_librarys_own_is_named_and_what_is_below_it_is_tuned(kernels, tmp_path):
+    with tuner.capture() as calls:
+        launch(kernels.tuned_by_library, *tensors())
+        launch(kernels.tuned_by_library.fn, *tensors(), BLOCK=64)
+    own, below = calls.records
+    assert own.problem == (
+        "capture_kernels.LibrarysTuner, which chooses its configs, is no autotuner of Triton; "
+        "launch the function below it, `capture_kernels.tuned_by_library.fn[grid](...)`, with the "
+        "values of a config"
+    )
+    assert (below.problem, below.place) == ("", "capture_kernels:tuned_by_library.fn")
+    kernel = calls[1].declare(space={"BLOCK": [128]})
+    assert len(list(bound(kernel).enumerate())) == 2
+    again = functools.partial(launch, kernels.tuned_by_library.fn, *tensors(), BLOCK=64)
+    assert apply_own(kernel, again, tmp_path) == [(1, 0)]
+
+
+CONDITIONAL = """
+import os
+import triton
+import triton.language as tl
+
+GPU = bool(os.environ.get("HAS_A_GPU"))
+if GPU:
+    @triton.jit
+    def doubled(x, out, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(out + at, 2.0 * tl.load(x + at))
+if os.environ.get("HAS_NO_DRIVER"):
+    raise RuntimeError("no driver")
+"""
+
+
+def test_a_kernel_that_only_a_machine_with_a_gpu_has_says_so(interpreted, tmp_path, monkeypatch):
+    (tmp_path / "conditional_kernels.py").write_text(CONDITIONAL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HAS_A_GPU", "1")
+    kernel = interpreted("conditional_kernels").doubled
+    captured(kernel[(1,)], torch.randn(16), torch.empty(16), 16).save(tmp_path / "calls.json")
+    monkeypatch.delenv("HAS_A_GPU")
+    for variable, message in (
+        ("NOTHING", r"conditional_kernels defines doubled only under `if GPU` \(line 7\), which "
+                    "does not hold here, where no GPU is visible"),
+        ("HAS_NO_DRIVER", "importing conditional_kernels fails with RuntimeError"),
+    ):  # fmt: skip
+        sys.modules.pop("conditional_kernels")
+        monkeypatch.setenv(variable, "1")
+        with pytest.raises(TunerError, match=message) as refused:
+            tuner.load_calls(tmp_path / "calls.json")[0].declare()
+        assert "\n" not in refused.value.message
+        assert "on a machine with a GPU" in refused.value.hint
 
 
 def test_missing_files_and_wrong_options_are_refused_in_one_line(tmp_path):

@@ -7,11 +7,10 @@ import json
 
 import pytest
 import torch
-from capture_calls import blocks, bound, captured, hashes_of, only, results_of, run_python
+from capture_calls import apply_own, blocks, captured, hashes_of, only, results_of, run_python
 
 import tuner
 from search_spaces.errors import KernelError, TunerError
-from tuner.tables.text import text_of
 
 
 def launch_mode(hazards, mode, part=None):
@@ -29,31 +28,6 @@ def through_file(calls, folder):
     calls.save(folder / "calls.json")
     json.loads((folder / "calls.json").read_text(), parse_constant=pytest.fail)
     return tuner.load_calls(folder / "calls.json")
-
-
-def apply_own(kernel, launch, folder):
-    """Hits and misses of a launch from a table with the kernel's own config."""
-    import triton
-
-    from tuner import runtime
-
-    workload = only(kernel)
-    entry = runtime.Entry(workload.as_dict(), next(iter(bound(kernel).enumerate())))
-    table = runtime.Table(
-        kernel=kernel.name,
-        space_hash="",
-        device=runtime.current_device(),
-        toolchain={"triton": triton.__version__},
-        entries=(entry,),
-        provenance={"place": kernel.place, "free": ",".join(kernel.free)},
-        launch_hash="aa",
-        kernel_hashes=kernel.kernel_hashes(),
-    )
-    file = folder / "table.json"
-    file.write_text(text_of(table))
-    with tuner.applied(file) as used:
-        launch()
-    return [(each.hits, each.misses) for each in used.kernels]
 
 
 @pytest.mark.parametrize(
@@ -155,3 +129,13 @@ def test_a_space_of_a_constexpr_that_json_lacks_is_refused_in_one_line(hazards):
         with pytest.raises(TunerError, match="has no plain value, so it stays") as refused:
             calls[0].declare(space=space)
         assert "\n" not in refused.value.message
+
+
+def test_floats_of_options_and_spaces_are_finite(hazards):
+    x, out = torch.randn(64), torch.empty(64)
+    with tuner.capture() as calls:
+        hazards.halves[(1,)](x, out, 64, 1, BLOCK=64, waves=float("inf"))
+    assert calls.records[0].problem == "its option waves is inf, which has no record"
+    (call,) = captured(hazards.halves[(1,)], x, out, 64, 1, BLOCK=64)
+    with pytest.raises(KernelError, match=r"space has PARTS=\[1, nan\]"):
+        call.declare(space={"PARTS": [1, float("nan")]}, same_grid=["PARTS"])

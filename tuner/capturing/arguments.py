@@ -32,7 +32,7 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
-        return value if math.isfinite(value) else {"float": f"{value}"}
+        return {"float": f"{value}"} if is_infinite(value) else value
     if is_tensor(value):
         return {"view": view_of(name, value)}
     if type(value) in (tuple, list):
@@ -125,6 +125,11 @@ def has_descriptor(encoded: Encoded) -> bool:
         return False
     ((kind, given),) = encoded.items()
     return kind == "descriptor" or (kind in ("tuple", "list") and any(map(has_descriptor, given)))
+
+
+def is_infinite(value: Any) -> bool:
+    """Whether a value is a float that JSON lacks: inf, -inf or nan."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def is_tensor(value: Any) -> bool:

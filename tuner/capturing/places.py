@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from search_spaces import registry
 from search_spaces.errors import KernelError, TunerError
+from search_spaces.source_positions import one_line
 
 
 class NoPlace(Exception):
@@ -21,7 +25,7 @@ class NoPlace(Exception):
 def place_of(launched: Any) -> str:
     """`module:object`, or `path/to/file.py:object` for an object of the running script.
 
-    launched: a kernel under any decorators. Raises `NoPlace`.
+    launched: a kernel under any decorators, or below some: `module:object.fn`. Raises `NoPlace`.
     """
     base = base_of(launched)
     name = getattr(base, "__qualname__", getattr(base, "__name__", "it"))
@@ -46,11 +50,40 @@ def load_place(place: str) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise KernelError(
-            f"captured kernel {place}: {where} has no {attribute} any more",
-            "capture the call again",
-        )
+        raise _missing(where, attribute)
     return found
+
+
+def _missing(where: str, attribute: str) -> KernelError:
+    """The error for a module that has no such object, with the condition that the text shows."""
+    import torch
+
+    lacks_gpu, name = not torch.cuda.is_available(), attribute.partition(".")[0]
+    module = _module(where)
+    with suppress(OSError, TypeError, SyntaxError):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.If) and not hasattr(module, name) and _defines(node, name):
+                return KernelError(
+                    f"captured kernel {where}:{attribute}: {where} defines {name} only under "
+                    f"`if {ast.unparse(node.test)}` (line {node.lineno}), which does not hold here"
+                    + (", where no GPU is visible" if lacks_gpu else ""),
+                    "capture and tune it on a machine with a GPU"
+                    if lacks_gpu
+                    else "capture the "
+                    "call again, where the condition is as it is when the call is tuned",
+                )
+    return KernelError(
+        f"captured kernel {where}:{attribute}: {where} has no {attribute} any more",
+        "capture the call again",
+    )
+
+
+def _defines(node: ast.AST, name: str) -> bool:
+    return any(
+        (isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == name)
+        or (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name)
+        for each in ast.walk(node)
+    )
 
 
 def base_of(launched: Any) -> Any:
@@ -68,8 +101,10 @@ def _module(where: str) -> ModuleType:
             raise
         except Exception as error:
             raise KernelError(
-                f"captured kernel: importing {where} fails with {type(error).__name__}: {error}",
-                "install the package that it belongs to, or add its folder to the import path",
+                f"captured kernel: importing {where} fails with {one_line(error)}",
+                "install the package that it belongs to, or add its folder to the import path"
+                if isinstance(error, ImportError)
+                else "capture and tune it where the import works, as on a machine with a GPU",
             ) from error
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
@@ -99,3 +134,10 @@ def _holders(launched: Any, base: Any) -> Iterator[tuple[ModuleType, str]]:
         for attribute, value in list(vars(module).items()):
             if value is launched:
                 yield module, attribute
+    if home is None:
+        return
+    for attribute, value in list(vars(home).items()):
+        while (value := getattr(value, "__dict__", {}).get("fn")) is not None:
+            attribute += ".fn"
+            if value is launched:
+                yield home, attribute

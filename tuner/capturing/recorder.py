@@ -12,7 +12,7 @@ from search_spaces.adoption.autotuned import AutotuneParts, take_apart, under_au
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
-from tuner.capturing.arguments import Uncapturable, encode
+from tuner.capturing.arguments import Uncapturable, encode, is_infinite
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
 from tuner.capturing.data_flow import free_scalars
@@ -161,6 +161,7 @@ def _record(
         place = place_of(kernel)
         if not hasattr(kernel, "arg_names"):
             raise Uncapturable(f"{type(kernel).__name__} around it is no decorator of Triton")
+        _refuse_own_tuner(kernel, place)
         return _bind(replace(empty, place=place), kernel, grid, args, kwargs, contents)
     except (NoPlace, Uncapturable) as problem:
         return empty.with_problem(f"{problem}")
@@ -184,8 +185,8 @@ def _bind(
     options: dict[str, Value] = {}
     for name, value in passed.items():
         if name not in names:
-            if not isinstance(value, bool | int | float | str | None):
-                raise Uncapturable(f"its option {name} is a {type(value).__name__}")
+            if not isinstance(value, bool | int | float | str | None) or is_infinite(value):
+                raise Uncapturable(f"its option {name} is {value!r:.80}, which has no record")
             options[name] = value
     snapshot = Snapshot()
     encoded = {name: encode(name, value, snapshot.add) for name, value in arguments.items()}
@@ -243,10 +244,29 @@ def decorators_of(kernel: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _refuse_own_tuner(kernel: Any, place: str) -> None:
+    """Raise `Uncapturable` for a decorator with configs that is no autotuner of Triton's kind."""
+    below = place.replace(":", ".")
+    while hasattr(kernel, "fn"):
+        kind, below = type(kernel), f"{below}.fn"
+        if hasattr(kernel, "configs") and not hasattr(kernel, "keys"):
+            raise Uncapturable(
+                f"{kind.__module__}.{kind.__qualname__}, which chooses its configs, is no "
+                f"autotuner of Triton; launch the function below it, `{below}[grid](...)`, with "
+                "the values of a config"
+            )
+        kernel = kernel.fn
+
+
 def _launch_problem(call: Call, error: BaseException) -> str:
     """Why a call without a result cannot be tuned."""
     import torch
 
+    if type(error).__name__ == "InterpreterError":
+        return (
+            f"its launch raises {one_line(error)} in Triton's interpreter, which lacks some "
+            "operations; if a GPU runs it, capture it there"
+        )
     if call.configs > 1 and not torch.cuda.is_available():
         return (
             f"@triton.autotune times its {call.configs} configs on a GPU, and there is none here "

@@ -13,7 +13,7 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
-from tuner.capturing.arguments import has_descriptor
+from tuner.capturing.arguments import has_descriptor, is_infinite
 from tuner.capturing.call_records import Call
 from tuner.capturing.grids import constexprs
 from tuner.capturing.recorder import defaults_of
@@ -73,9 +73,11 @@ def check_space(call: Call, parts: AutotuneParts, opened: Opened) -> None:
                 + ("no constexpr" if known else f"no parameter{did_you_mean(name, names)}"),
                 f"it may name {', '.join(names)}",
             )
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        listed_well = isinstance(values, Sequence) and not isinstance(values, str) and values
+        if not listed_well or any(map(is_infinite, values)):
             raise KernelError(
-                f"{where}: space has {name}={values!r}", f"give a list of values: {name}=[...]"
+                f"{where}: space has {name}={values!r}",
+                f"give a list of values, {name}=[...]; floats must be finite",
             )
         if name not in listed and name not in _OPTIONS and name not in call.arguments:
             raise KernelError(
