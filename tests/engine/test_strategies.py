@@ -132,3 +132,26 @@ def test_errors_about_names_and_options_have_a_hint():
     with pytest.raises(TunerError) as option:
         strategies.create("exhaustive", toy_space(), 0, {"shuffel": True})
     assert "shuffel" in str(option.value)
+
+
+def test_the_gp_computes_with_one_thread_and_gives_the_others_back(monkeypatch):
+    import torch
+    from optuna.samplers import GPSampler
+
+    seen = []
+    sample = GPSampler.sample_relative
+
+    def look(self, *args):
+        seen.append(torch.get_num_threads())
+        return sample(self, *args)
+
+    monkeypatch.setattr(GPSampler, "sample_relative", look)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        strategy = strategies.create("gp", toy_space(), 1)
+        answer(strategy, *strategy.ask(1))
+        strategy.ask(1)
+        assert (seen, torch.get_num_threads()) == ([1, 1], 3)
+    finally:
+        torch.set_num_threads(before)

@@ -24,7 +24,7 @@ class BuildQueue:
     dispatcher: Dispatcher
     #: Builds that run at once.
     builders: int
-    #: How many builds the event in hand may still order.
+    #: How many configs the event in hand may still ask for.
     left: int = 0
     #: There is room for more builds than `left` allowed. The next Tick orders them.
     deferred: bool = False
@@ -80,7 +80,7 @@ class BuildQueue:
     def _next_trial(self, task: Task, now: float) -> tuple[TrialBuild | None, list[Record]]:
         """A build of a new config. Configs with a known result are recorded without one."""
         records: list[Record] = []
-        while not self.draining and self._has_room(task):
+        while self.left > 0 and not self.draining and self._has_room(task):
             trial = task.search.asker.next_trial(now)
             if trial is None:
                 break
@@ -88,6 +88,7 @@ class BuildQueue:
             if known is None:
                 return TrialBuild(task, trial), records
             records += task.finish(trial, known)
+            self.left -= 1  # a suggestion takes its time, and a stop waits for the event
         return None, records
 
     def _has_room(self, task: Task) -> bool:

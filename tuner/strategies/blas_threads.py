@@ -1,8 +1,9 @@
-"""One BLAS thread for the linear algebra of small models, within a scope."""
+"""One thread for the linear algebra of small models, within a scope."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -26,3 +27,17 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     scope: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return scope
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Limit torch as well, whose OpenMP threads spin while builders keep every core busy."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -9,6 +9,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 
 from search_spaces.space import BoundSpace
+from tuner.strategies.blas_threads import one_torch_thread
 from tuner.strategies.config_params import ConfigParams
 from tuner.strategies.listed_sampler import ListedSampler
 
@@ -33,8 +34,16 @@ def tpe(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
 
 
 def gp(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
-    """Optuna's Gaussian process."""
-    return optuna.samplers.GPSampler(seed=seed, **options)
+    """Optuna's Gaussian process, which computes with torch."""
+    return _OneThreadGPSampler(seed=seed, **options)
+
+
+class _OneThreadGPSampler(optuna.samplers.GPSampler):
+    """Optuna's sampler with one thread around each suggestion."""
+
+    def sample_relative(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        with one_torch_thread():
+            return super().sample_relative(*args, **kwargs)
 
 
 def cmaes(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
