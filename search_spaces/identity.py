@@ -160,7 +160,9 @@ def refuse_unnamed(kernel: Named, before: Iterable[str]) -> None:
 
     before: names of modules that were loaded before the kernel was.
     """
-    files = identity_of(kernel).files
+    files = {*identity_of(kernel).files}
+    if kernel.written:  # the file holds what the kernel object does, and names the module
+        files.add(os.path.realpath(kernel.spec.rpartition(":")[0]))
     for name in sorted(sys.modules.keys() - set(before)):
         file = getattr(sys.modules.get(name), "__file__", None)
         found = os.path.realpath(file) if isinstance(file, str) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 from pathlib import Path
 
 import numpy
@@ -26,6 +27,7 @@ from capture_calls import (
 
 import tuner
 from search_spaces.errors import KernelError, TunerError, WorkloadError
+from search_spaces.identity import refuse_unnamed
 from search_spaces.records import Workload
 from search_spaces.registry import load
 from tuner.capturing.declared import kernel_of
@@ -466,12 +468,18 @@ def test_captured_calls_take_no_workload(kernels):
         tuner.tune(captured(add, kernels.tuned)["tuned"], {"n": 100})
 
 
+def _written_modules():
+    """The modules of declaration files."""
+    return {name for name in sys.modules if name.startswith("tuner_kernels_")}
+
+
 # -- other processes ---------------------------------------------------------------------------
 def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
     kernel = declared(add, kernels.tuned, widen=True, tolerance=0.5, folder=tmp_path)
     again = tuner.load_kernel(kernel.spec)
     assert again.workloads() == kernel.workloads()
     assert hashes_of(again) == hashes_of(kernel)
+    refuse_unnamed(again, sys.modules.keys() - _written_modules())
     assert again.space_hash(again.workloads()[0]) == kernel.space_hash(kernel.workloads()[0])
     assert again.tolerance(again.workloads()[0]).relative == 0.5
     # Equal calls have one identity, however often they were launched.
