@@ -34,6 +34,9 @@ SPECIAL_EDGES = (
     *("inf", "-inf", "nan", "zero", "equal", "tiny", "denormal"),
     *("half inf", "half -inf", "half nan"),
 )
+#: Those of normalizations: of infinite rows torch's own kernels give NaN on one device and 0 on
+#: another.
+NORM_EDGES = ("nan", "zero", "equal", "tiny", "denormal", "half nan")
 #: Those of kernels that scale what they read, or compare it, before they add.
 ALL_EDGES = (*SPECIAL_EDGES, "lowest", "largest", "half lowest")
 

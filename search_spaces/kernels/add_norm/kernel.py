@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import alignment
 from search_spaces.dims import Dims, number_of
-from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.edges import NORM_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.add_norm.space import MAX_COLS, add_norm_space, default_point
 from search_spaces.kernels.add_norm.triton_kernels import add_norm_kernel
@@ -48,7 +48,7 @@ class AddNorm(Kernel):
     """
 
     name = "add_norm"
-    edges = SPECIAL_EDGES
+    edges = NORM_EDGES
     dims = Dims(
         rows=LARGEST_SIDE, cols=MAX_COLS, kind=KINDS_OF_NORM, to=RESULTS, dtype=DTYPES, eps=float
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims, number_of
-from search_spaces.edges import ALL_EDGES
+from search_spaces.edges import NORM_EDGES
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -61,7 +61,7 @@ class GroupNorm(Kernel):
     """
 
     name = "group_norm"
-    edges = ALL_EDGES
+    edges = NORM_EDGES
     dims = Dims(
         batch=int, channels=int, pixels=int, groups=int, layout=LAYOUTS, dtype=DTYPES, eps=float
     )

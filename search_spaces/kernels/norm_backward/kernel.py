@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.dims import Dims
-from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.edges import NORM_EDGES
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ROUNDING
 from search_spaces.kernels.limits import LARGEST_SIDE, integer
@@ -50,7 +50,7 @@ class NormBackward(Kernel):
     """
 
     name = "norm_backward"
-    edges = SPECIAL_EDGES
+    edges = NORM_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=_MOST_COLS, kind=KINDS_OF_NORM, dtype=DTYPES)
     small = {"rows": 21, "cols": 261}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from search_spaces.dims import Dims, number_of
-from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.edges import NORM_EDGES
 from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import LARGEST_SIDE
@@ -38,7 +38,7 @@ class LayerNorm(RowKernel):
     """
 
     name = "layer_norm"
-    edges = SPECIAL_EDGES
+    edges = NORM_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=2**20, dtype=DTYPES, eps=float)
     elementwise = 2
     #: Whether the mean is subtracted and a bias added.
@@ -105,7 +105,7 @@ class RmsNorm(LayerNorm):
     """x / sqrt(mean(x**2) + eps) * weight: LayerNorm without mean and bias; the same dims."""
 
     name = "rms_norm"
-    edges = SPECIAL_EDGES
+    edges = NORM_EDGES
     centred = False
 
     def eager(self, workload: Workload) -> Callable[..., Any]:

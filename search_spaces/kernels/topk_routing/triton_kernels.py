@@ -18,9 +18,9 @@ def _ordered(x):
     """Integers of the width of x in the order of the values: NaN comes last, and no value is the
     least integer."""
     narrow: tl.constexpr = tl.int16 if x.dtype.primitive_bitwidth == 16 else tl.int32
-    # The same bits for both zeros, which are equal, and for all NaN.
-    wide = x.to(tl.float32)
-    x = tl.where(wide == 0.0, 0.0, tl.where(wide != wide, float("nan"), wide)).to(x.dtype)
+    # The same bits for both zeros, which are equal (-0 + 0 is 0), and for all NaN.
+    wide = x.to(tl.float32) + 0.0
+    x = tl.where(wide != wide, float("nan"), wide).to(x.dtype)
     return _reversed(x.to(narrow, bitcast=True))
 
 
@@ -28,7 +28,7 @@ def _ordered(x):
 def _reversed(bits):
     """Bits of floats as `_ordered` integers, and back: negative ones are in reverse order."""
     width: tl.constexpr = bits.dtype.primitive_bitwidth
-    return tl.where(bits < 0, bits ^ ((1 << (width - 1)) - 1), bits)
+    return bits ^ ((bits >> (width - 1)) & ((1 << (width - 1)) - 1))
 
 
 @triton.jit
