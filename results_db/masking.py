@@ -7,21 +7,26 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 _SECRET = re.compile(r"pass|pwd|\bpw\b|secret|token|credential", re.I)
-_PAIR = re.compile(rf"[\w%]*(?:{_SECRET.pattern})[\w%]*\s*[=:]\s*", re.I)
+# Each pattern that searches a text starts at most once in a word and gives nothing back
+# (`++`), so that the time is linear in the text.
+_PAIR = re.compile(r"(?<![\w%])([\w%]++)\s*+[=:]\s*+")
 _HOST = r"(?:\[[^\]@]*\]|[^\[\]/:@?#,\s]*)(?::\d*)?"
 _PLACE = rf"{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?"
 #: The part after `scheme://` of a URL in which the end of the password is unambiguous.
 _PROPER = re.compile(
     rf"(?:[^:/@?#\s]*(?::[^@/?#\s]*)?@{_PLACE}(?:\?[^@]*)?)|{_PLACE}(?:\?.*)?", re.S
 )
-#: A URL in a sentence, without the punctuation that follows it.
-_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+?(?=[.,;:!?)\]'\"`]*(?:\s|$))")
+#: A URL in a sentence, with the punctuation that follows it.
+_URL = re.compile(
+    r"(?<![\w+.-])(?P<before>(?:(?![A-Za-z])[\w+.-])*+)(?P<name>[A-Za-z][\w+.-]*+://)(?P<rest>\S++)"
+)
 #: `password=VALUE` in a sentence; other secret names are words of ours there (`tokens=48`).
 _PASSWORD = re.compile(
-    r"(?P<name>\w*(?:password|passwd|passphrase|pwd)\s*=\s*)"
-    r"(?:'[^']*'|\"[^\"]*\"|\S+?(?=[.,;:!?)\]'\"`]*(?:\s|$)))",
+    r"(?P<name>(?:password|passwd|passphrase|pwd)\s*+=\s*+)"
+    r"(?:'[^']*'|\"[^\"]*\"|(?P<rest>\S++))",
     re.I,
 )
+_PUNCTUATION = ".,;:!?)]'\"`"
 _SCHEME = re.compile(r"[\s'\"]*[\w+.-]*")
 _COLON = re.compile(r":|%3a", re.I)
 
@@ -48,8 +53,22 @@ def mask_passwords(text: str) -> str:
 
 def masked_within(text: str) -> str:
     """A sentence with every URL and `password=VALUE` in it masked."""
-    shown = _URL.sub(lambda found: mask_passwords(found.group()), text)
-    return _PASSWORD.sub(rf"\g<name>{HIDDEN}", shown)
+    return _PASSWORD.sub(_mask_value, _URL.sub(_mask_url, text))
+
+
+def _mask_url(found: re.Match[str]) -> str:
+    kept, after = _split_end(found["rest"])
+    return f"{found['before']}{mask_passwords(found['name'] + kept)}{after}"
+
+
+def _mask_value(found: re.Match[str]) -> str:
+    return f"{found['name']}{HIDDEN}{_split_end(found['rest'] or '')[1]}"
+
+
+def _split_end(word: str) -> tuple[str, str]:
+    """A word and the punctuation that follows it; at least one character belongs to the word."""
+    kept = word.rstrip(_PUNCTUATION) or word[:1]
+    return kept, word[len(kept) :]
 
 
 def _mask_malformed(rest: str) -> str:
@@ -83,5 +102,6 @@ def _query(query: str) -> str:
 
 def _pairs(text: str) -> str:
     """Hide the text after `password=`, as in a connection string that is not a URL."""
-    found = _PAIR.search(text)
+    named = (found for found in _PAIR.finditer(text) if _SECRET.search(found[1]))
+    found = next(named, None)
     return text if found is None else f"{text[: found.end()]}{HIDDEN}"

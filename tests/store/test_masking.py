@@ -145,3 +145,11 @@ def test_the_doctor_does_not_tell_it_either(tmp_path):
     )
     assert "database" in done.stdout
     assert shows_nothing(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("word", ["x", "password", "passwd=", "pwd ", "a://", "a@", ".!", "%41"])
+def test_a_word_of_a_million_characters_is_masked_in_linear_time(word):
+    """Quadratic time would be hours."""
+    text = f"error: {word * (1_000_000 // len(word))}"
+    assert len(masked_within(text)) <= len(text) + len("***")
+    assert len(mask_passwords(text)) <= len(text) + len("***")
