@@ -61,12 +61,27 @@ def test_an_unknown_target_names_the_known_ones():
         ("0,7,1", [0]),
         ("0,0,1", [0]),
         ("GPU-cccc-3,GPU-aaaa", [2, 0]),
-        ("GPU-aa", []),
         ("NoDevFiles", []),
     ],
 )
 def test_visible_devices_as_cuda_reads_them(setting, visible):
     assert visible_devices(setting, UUIDS) == visible
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("MIG-1f2a-5", "a part of a GPU (MIG), which is not supported"),
+        ("MIG-GPU-aaaa-1/7/0", "a part of a GPU (MIG), which is not supported"),
+        ("GPU-dddd", "no GPU here"),
+        ("GPU-aa,0", "2 GPUs, whose UUIDs begin with it"),
+    ],
+)
+def test_a_setting_that_hides_all_devices_by_mistake_is_refused(setting, words):
+    with pytest.raises(TunerError) as refused:
+        visible_devices(setting, UUIDS)
+    name = setting.partition(",")[0]
+    assert refused.value.message == f"CUDA_VISIBLE_DEVICES={setting}: {name} is {words}"
 
 
 @given(st.text(max_size=30))

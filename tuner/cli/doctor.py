@@ -215,7 +215,12 @@ def _devices() -> Iterator[Finding]:
 
     count = 0
     for backend in map(backend_kinds.spec, backend_kinds.timed_kinds()):
-        for device in backend.find_devices():
+        try:
+            devices = backend.find_devices()
+        except TunerError as error:
+            yield Finding(f"{backend.kind} device", "fail", error.message, error.hint)
+            continue
+        for device in devices:
             yield Finding(f"{backend.kind} device", "ok", f"{device.name} ({device.target})")
             count += backend.accelerator
     if not count:

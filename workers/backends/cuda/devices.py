@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers.backends.cuda import driver_facts, limits
 from workers.backends.gpu.properties import torch_properties
@@ -87,6 +88,7 @@ def visible_devices(setting: str | None, uuids: Sequence[str]) -> list[int]:
 
     As CUDA reads it: names are indices or beginnings of uuids, and the first name that is neither
     ends the list. setting: None when the variable is not set, so that all devices are visible.
+    Raises `TunerError` where the first name is a part of a GPU, or a uuid of none.
     """
     if setting is None:
         return list(range(len(uuids)))
@@ -96,10 +98,22 @@ def visible_devices(setting: str | None, uuids: Sequence[str]) -> list[int]:
             matches = [int(name)] if int(name) < len(uuids) else []
         else:
             matches = [i for i, uuid in enumerate(uuids) if name and uuid.startswith(name)]
+        if len(matches) != 1 and not visible and name.startswith(("GPU-", "MIG-")):
+            raise _make_error(setting, name, len(matches))
         if len(matches) != 1 or matches[0] in visible:
             break
         visible += matches
     return visible
+
+
+def _make_error(setting: str, name: str, matches: int) -> TunerError:
+    which = "no GPU here" if not matches else f"{matches} GPUs, whose UUIDs begin with it"
+    if name.startswith("MIG-"):
+        which = "a part of a GPU (MIG), which is not supported"
+    return TunerError(
+        f"CUDA_VISIBLE_DEVICES={setting}: {name} is {which}",
+        "name whole GPUs by index or UUID, as `nvidia-smi -L` lists them",
+    )
 
 
 def _nvml_device(nvml: Any, handle: Any, uuid: str) -> Device:
