@@ -193,7 +193,8 @@ def _opened_read_only(path: Path) -> sqlite3.Connection:
     try:
         return _open_and_probe(address)
     except sqlite3.OperationalError as error:
-        if "unable to open" not in f"{error}":
+        # Which one it is depends on what forbids the index: the folder or the mount.
+        if not any(words in f"{error}" for words in ("unable to open", "readonly database")):
             raise
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
@@ -227,13 +228,19 @@ def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float, *, write_ahe
         connection.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         connection.execute("PRAGMA synchronous = NORMAL")
-        if write_ahead:
+        if write_ahead and not _is_foreign(connection):
             _write_ahead(connection, busy_s)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         write = connection.get_execution_options().get(_WRITE, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _is_foreign(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are another program's, whose file is refused and stays as it is."""
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return bool(found) and ("alembic_version",) not in found
 
 
 def _write_ahead(connection: sqlite3.Connection, busy_s: float) -> None:

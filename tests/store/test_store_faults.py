@@ -239,7 +239,10 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "music.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE album (id)")
+    content = path.read_bytes()
     assert "album" in open_error(f"sqlite:///{path}").message
+    assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_a_damaged_database_is_found_out(sqlite_url: str) -> None:
@@ -365,7 +368,10 @@ def test_permissions(tmp_path: Path) -> None:
 
 
 def _read_only(url: str, task_id: int) -> None:
-    """A read-only database may be refused or read; what it must not do is take a record."""
+    """What is finished can be read where nothing can be written, and takes no record."""
+    with Store.open(url, create=False) as store:
+        assert len(store.trials(task_id)) == 1
+        assert store.check() == []
     with pytest.raises(StoreError) as caught, Store.open(url) as store:
         store.record_trial(task_id, trial(1))
     assert "writable" in caught.value.hint
