@@ -165,6 +165,14 @@ CASES = {
         + "".join(f" - &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
         "config.yaml: more than 100,000 values",
     ),
+    "list that is too long": (
+        f"version: 1\nkernels: [{'a,' * 250_000}]\n",
+        "config.yaml: more than 100,000 values",
+    ),
+    "too long": (
+        "version: 1\n" + "#" * 2_000_000,
+        "config.yaml: 2,000,011 characters; a configuration has at most 2,000,000",
+    ),
     "character that YAML does not allow": (
         'version: 1\nkernels: "\0"\n',
         "config.yaml: the character '\\x00' at position 21 is not allowed in YAML",

@@ -18,9 +18,13 @@ from pydantic import TypeAdapter
 
 from results_db import Store
 from results_db.stored_records import Source
+from search_spaces.errors import TunerError
+from search_spaces.size_range import Range
+from tuner.campaign.range_workloads import list_workloads
 from tuner.campaign.replay import plain
 from tuner.engine.range_search import FinishedSize
 from tuner.runtime import read as read_table
+from tuner.settings.sections import TaskConfig
 
 #: Block 128 takes a fraction of the others' time or is within the gain, so noise changes nothing.
 KERNEL = f"""
@@ -209,6 +213,24 @@ def test_a_wrong_range_is_named(folder, tuner, ranges, workloads, said, hint):
     assert result.code != 0
     assert said in result.error
     assert hint in result.hint or not hint
+
+
+@pytest.mark.parametrize("first", ["1024.0,5", " -64,1", "5o12,4", "x,1e3"])
+def test_a_first_line_with_a_number_is_no_heading(folder, tuner, first):
+    (folder / "tiles.py").write_text(KERNEL)
+    (folder / "seen.csv").write_text(f"{first}\n64,1\n")
+    (folder / "config.yaml").write_text(CONFIG.replace("16..1024", "{file: seen.csv}"))
+    result = tuner("run", "main", "--dry-run")
+    assert result.code == 2
+    assert "seen.csv line 1: " in result.error
+
+
+def test_ranges_that_make_too_many_workloads_are_refused():
+    weights = dict.fromkeys(range(1, 400), 1.0)
+    ranges = {name: Range.of_sizes(weights) for name in "abcdefgh"}
+    line = TaskConfig(kernel="tiles.py:tiles", workloads=[{}], ranges=ranges)
+    with pytest.raises(TunerError, match="ranges make more than 100,000 workloads"):
+        list_workloads(line, ())
 
 
 def test_a_histogram_is_read(folder, tuner):

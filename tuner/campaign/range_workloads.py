@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ from tuner.settings.sections import HistogramFile, TaskConfig
 Placed: TypeAlias = tuple[Workload, RangePlace | None]
 #: The largest file of a histogram.
 _MAX_BYTES = 4 * 2**20
+#: A cell that begins like a number, as `1024.0` or `-1`.
+_NUMERIC = re.compile(r"\s*[-+.]*\d")
+#: The most workloads of a task entry.
+_MAX_WORKLOADS = 100_000
 
 
 def read_line(
@@ -65,7 +70,14 @@ def list_workloads(line: TaskConfig, paths: Sequence[str]) -> list[Placed]:
                 f"{line.kernel}: {both[0]} is given by a workload and by `ranges`",
                 f"leave {both[0]} out of the workload, or out of `ranges`",
             )
-    return [placed for each in listed for placed in _list_places(line, each, ranges)]
+    placed = (place for each in listed for place in _list_places(line, each, ranges))
+    found = list(itertools.islice(placed, _MAX_WORKLOADS + 1))
+    if len(found) > _MAX_WORKLOADS:
+        raise TunerError(
+            f"{line.kernel}: its ranges make more than {_MAX_WORKLOADS:,} workloads",
+            "give fewer sizes of each range, or fewer ranges",
+        )
+    return found
 
 
 def _list_places(
@@ -106,10 +118,12 @@ def _read_range(dim: str, given: Range | HistogramFile, paths: Sequence[str]) ->
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             for number, row in enumerate(csv.reader(file), 1):
-                if not row or (number == 1 and not row[0].strip().isdigit()):
+                if not row or (number == 1 and not any(map(_NUMERIC.match, row))):
                     continue  # a blank line, or a heading
                 size, weight = int(row[0]), float(row[1]) if len(row) > 1 else 1.0
+                Range.of_sizes({size: weight})
                 weights[size] = weights.get(size, 0.0) + weight
+        number = 0  # what is wrong now is wrong with the whole file
         return Range.of_sizes(weights)
     except (OSError, ValueError, csv.Error) as error:
         at = f" line {number}" if number else ""

@@ -26,6 +26,8 @@ KeyPath: TypeAlias = tuple[Key, ...]
 
 #: The most values of a file; those behind an alias count at every place that uses it.
 _MAX_VALUES = 100_000
+#: The most characters of a file, which are some seconds of parsing.
+_MAX_CHARACTERS = 2_000_000
 #: The most digits of an integer; Python itself refuses to read some thousands.
 _MAX_DIGITS = 100
 _MAX_DEPTH = 100
@@ -68,6 +70,12 @@ def read(path: Path) -> Document:
     mapping, repeats a key, has a tag, or has a number that versions of YAML read differently.
     """
     text = _read_text(path)
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(
+            f"{path.name}: {len(text):,} characters; a configuration has at most "
+            f"{_MAX_CHARACTERS:,}",
+            "split the file, or give sizes as `ranges` with histograms",
+        )
     try:
         root = _Nodes(path.name, YAML(typ="safe", pure=True).parse(text)).root()
     except YAMLError as error:
@@ -104,7 +112,7 @@ class _Nodes:
     def __init__(self, file: str, events: Iterator[Any]) -> None:
         self._file, self._events = file, events
         self._anchors: dict[str, _Node] = {}
-        self._depth = 0
+        self._depth = self._count = 0
 
     def root(self) -> _Node | None:
         """The node of the only document; None without one."""
@@ -130,6 +138,9 @@ class _Nodes:
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         self._depth += 1
+        self._count += 1
+        if self._count > 2 * _MAX_VALUES:  # a key and its value are two nodes
+            raise _make_error(self._file)
         if self._depth > _MAX_DEPTH:
             raise ConfigError(f"{self._file}: nested too deeply", "write fewer levels")
         if isinstance(event, yaml.MappingStartEvent):
@@ -216,6 +227,13 @@ class _Nodes:
         return ConfigError(f"{self._file}:{_line_of(event)}: {problem}", hint)
 
 
+def _make_error(file: str) -> ConfigError:
+    return ConfigError(
+        f"{file}: more than {_MAX_VALUES:,} values",
+        "aliases multiply values; write fewer, as with `ranges`, or split the file",
+    )
+
+
 def _line_of(event: Any) -> int:
     return int(event.start_mark.line) + 1
 
@@ -233,10 +251,7 @@ class _PlainData:
 
     def _item(self, node: _Node, at: KeyPath, line: int) -> object:
         if len(self.lines) >= _MAX_VALUES:
-            raise ConfigError(
-                f"{self.file}: more than {_MAX_VALUES:,} values",
-                "aliases multiply values; write them out, or split the file",
-            )
+            raise _make_error(self.file)
         self.lines[at] = line
         if isinstance(node.value, dict):
             return self.of_mapping(_with_merged(node), at)
