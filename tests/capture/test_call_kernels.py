@@ -527,6 +527,25 @@ def test_a_declared_kernel_is_tuned_and_tuned_again(kernels, tmp_path, monkeypat
     ], done.stderr
 
 
+SLOW = """
+import tuner
+
+if __name__ == "__main__":
+    calls = tuner.load_calls("calls.json")
+    limits = {"pool": {"build_timeout": 1e-3}}
+    result = tuner.tune(calls[0], target="cuda:90", progress=False, settings=limits)
+    print(result.note)
+"""
+
+
+@pytest.mark.slow
+def test_a_tune_call_whose_builds_take_too_long_ends_and_says_so(kernels, tmp_path):
+    captured(add, kernels.tuned).save(tmp_path / "calls.json")
+    (tmp_path / "slow.py").write_text(SLOW)
+    done = run_python(tmp_path, "slow.py", TRITON_INTERPRET="0")
+    assert "timeout: the build took longer than 0.001 s (4x)" in done.stdout, done.stderr
+
+
 def test_a_file_of_calls_holds_what_they_write(hazards, tmp_path):
     calls = captured(hazards.add_hooked[blocks(100)], torch.randn(100), torch.zeros(4), 100)
     calls.save(tmp_path / "calls.json")

@@ -83,3 +83,14 @@ def test_a_kernel_that_does_not_compile_has_no_free_arguments(kernels):
     x = torch.zeros(100)
     call = captured(kernels.interpreted_alone[(1,)], x, 2.0, BLOCK=64)["interpreted_alone"]
     assert call.declare().free == ()
+
+
+def test_a_call_that_compiles_too_long_says_that_nothing_is_free(kernels, monkeypatch, caplog):
+    monkeypatch.setattr("tuner.capturing.lowering._known", {})
+    monkeypatch.setattr("tuner.capturing.lowering._TIMEOUT_S", 1e-3)
+    assert captured(many, kernels)["many"].declare().free == ()
+    (message,) = caplog.messages
+    assert message == (
+        "many: no argument is called free, since compiling the call for cuda:90 took more than "
+        "0.001 s; declare(free=[...]) names those that are"
+    )
