@@ -115,6 +115,19 @@ def test_an_hourly_line_fires_in_both_of_the_repeated_hours():
     assert found == [datetime(2026, 10, 25, hour, 30, tzinfo=UTC) for hour in (0, 1, 2)]
 
 
+@pytest.mark.parametrize(
+    "cron", ["*/20 * * * *", "*/7 1-4 * * 0", "*/20 3-3 * * 0", "22-45 * * * *"]
+)
+@pytest.mark.parametrize(
+    "start", [datetime(2024, 4, 6, 13, tzinfo=UTC), datetime(2024, 10, 5, 13, tzinfo=UTC)]
+)
+def test_half_an_hour_that_is_repeated_or_skipped_is_announced_as_it_is_due(cron, start):
+    plan, ends = Schedule("s", cron, "Australia/Lord_Howe", 4 * 3600), start + timedelta(hours=4)
+    announced = [each for each in next_fires(plan, start, 100) if each <= ends]
+    (found,) = due([plan], {"s": start}, ends)
+    assert [*found.missed, found.instant] == announced
+
+
 def test_month_ends():
     plan = Schedule("s", "0 0 31 * *")
     months = [each.month for each in next_fires(plan, datetime(2026, 1, 1, tzinfo=UTC), 7)]

@@ -1,16 +1,18 @@
 """Due firings as pure functions of the schedules, the recorded firings and the time.
 
 A firing is identified by its instant in UTC. A local time that daylight saving skips moves to the
-end of the gap. A local time that it repeats fires once, or twice where the hour field is a wildcard
-(as in Vixie cron).
+end of the gap, and is left out where the line fires every hour. A local time that it repeats fires
+once, or twice where the hour field is a wildcard (as in Vixie cron).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from heapq import heappop, heappush
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 from search_spaces.errors import TunerError
@@ -18,6 +20,8 @@ from tuner.settings.sections import Settings
 
 #: How many missed firings are recorded, newest first.
 MISSED_ON_RECORD = 100
+#: The most by which clocks are put forward or back.
+_LONGEST_SHIFT = timedelta(hours=3)
 _ALIASES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 
@@ -122,35 +126,61 @@ def next_fires(plan: Schedule, now: datetime, count: int = 1) -> list[datetime]:
 
 
 def _forward(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    from croniter import croniter
-
-    walk = croniter(cron, after.astimezone(zone))
-    while True:
-        local = walk.get_next(datetime)
-        if not _is_repeat(cron, local):
-            yield local.astimezone(UTC)
+    return (each for each in _walk(cron, zone, after) if each > after)
 
 
 def _backward(cron: str, zone: ZoneInfo, upto: datetime, after: datetime) -> Iterator[datetime]:
     """Instants in (after, upto], newest first."""
+    past = (each for each in _walk(cron, zone, upto, back=True) if each <= upto)
+    return takewhile(lambda each: each > after, past)
+
+
+def _walk(cron: str, zone: ZoneInfo, start: datetime, *, back: bool = False) -> Iterator[datetime]:
+    """The instants of a line in UTC in order, from somewhat before `start` on; `back`: newest
+    first, from somewhat after it.
+
+    The line names local times. A repeated one may be two instants, the second of which comes after
+    the first of later local times.
+    """
     from croniter import croniter
 
-    walk = croniter(cron, (upto + timedelta(microseconds=1)).astimezone(zone))
-    while True:
-        local = walk.get_prev(datetime)
-        instant = local.astimezone(UTC)
-        if instant <= after.astimezone(UTC):
-            return
-        if not _is_repeat(cron, local):
-            yield instant
-
-
-def _is_repeat(cron: str, local: datetime) -> bool:
-    """Whether this is the second pass of a repeated local time, for a line with fixed hours."""
+    sign, shift = (-1, _LONGEST_SHIFT) if back else (1, -_LONGEST_SHIFT)
     fields = cron.split()
-    if len(fields) != 5 or fields[1].startswith("*") or not local.fold:
-        return False
-    return local.utcoffset() != local.replace(fold=0).utcoffset()
+    hours = fields[1] if len(fields) == 5 else "*" if "hourly" in cron.lower() else "0"
+    walk = croniter(cron, start.astimezone(zone).replace(tzinfo=None) + shift)
+    waiting: list[float] = []
+    last = None
+    while True:
+        local = walk.get_prev(datetime) if back else walk.get_next(datetime)
+        ends = [local.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1)]
+        for instant in _list_instants(zone, ends, hours):
+            heappush(waiting, sign * instant)
+        # What follows is not before the first of both, nor, backwards, after the last.
+        while waiting and waiting[0] <= min(sign * end for end in ends):
+            instant = heappop(waiting)
+            if instant != last:
+                yield datetime.fromtimestamp(sign * instant, UTC)
+            last = instant
+
+
+def _list_instants(zone: ZoneInfo, ends: list[float], hours: str) -> list[float]:
+    """The instants at which a local time fires.
+
+    ends: as its first and its second pass. hours: the field of the line.
+    """
+    first, second = ends
+    if first <= second:
+        return ends if first < second and hours.startswith("*") else [first]
+    if hours in ("*", "*/1"):
+        return []
+
+    def is_over(at: int) -> bool:
+        """Whether the gap, in which the local time is, is over."""
+        return datetime.fromtimestamp(at, zone).utcoffset() == later
+
+    later = datetime.fromtimestamp(first, zone).utcoffset()
+    inside = range(round(second), round(first) + 1)
+    return [inside[bisect_left(inside, True, key=is_over)]]
 
 
 def _zone(timezone: str) -> ZoneInfo:
