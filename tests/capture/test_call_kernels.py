@@ -452,8 +452,6 @@ def test_a_constexpr_that_does_not_change_a_tuple_grid_is_tuned_on_the_users_wor
     assert hashes_of(load(kernel.spec)) == hashes_of(all_correct(kernel))
     wrong = {"space": {"BLOCK": [32]}, "same_grid": ["BLOCK"]}  # leaves half of out unwritten
     assert passing(declared(launch, **wrong)) == {64: True, 32: False}
-    with pytest.raises(KernelError, match="same_grid names PART, which space does not"):
-        declared(launch, space=space, same_grid=["PART"])
 
 
 def test_a_kernel_without_a_workload_is_refused():
@@ -468,18 +466,14 @@ def test_captured_calls_take_no_workload(kernels):
         tuner.tune(captured(add, kernels.tuned)["tuned"], {"n": 100})
 
 
-def _written_modules():
-    """The modules of declaration files."""
-    return {name for name in sys.modules if name.startswith("tuner_kernels_")}
-
-
 # -- other processes ---------------------------------------------------------------------------
 def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
     kernel = declared(add, kernels.tuned, widen=True, tolerance=0.5, folder=tmp_path)
     again = tuner.load_kernel(kernel.spec)
     assert again.workloads() == kernel.workloads()
     assert hashes_of(again) == hashes_of(kernel)
-    refuse_unnamed(again, sys.modules.keys() - _written_modules())
+    own = again.spec.rpartition(":")[0]
+    refuse_unnamed(again, [n for n, m in sys.modules.items() if getattr(m, "__file__", "") != own])
     assert again.space_hash(again.workloads()[0]) == kernel.space_hash(kernel.workloads()[0])
     assert again.tolerance(again.workloads()[0]).relative == 0.5
     # Equal calls have one identity, however often they were launched.

@@ -90,7 +90,5 @@ def test_a_call_that_compiles_too_long_says_that_nothing_is_free(kernels, monkey
     monkeypatch.setattr("tuner.capturing.lowering._TIMEOUT_S", 1e-3)
     assert captured(many, kernels)["many"].declare().free == ()
     (message,) = caplog.messages
-    assert message == (
-        "many: no argument is called free, since compiling the call for cuda:90 took more than "
-        "0.001 s; declare(free=[...]) names those that are"
-    )
+    assert "many: no argument is called free: compiling it for cuda:90 failed (" in message
+    assert "0.001 s" in message

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from search_spaces.errors import KernelError
@@ -45,15 +45,18 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
         return {"constexpr": encode(name, value.value, view_of)}
     if kind == ("triton", "dtype"):
         return {"dtype": value.name}
-    if _is_jitted(value):
+    named = isinstance(value, enum.Enum) and value.name in type(value).__members__
+    if named or _is_jitted(value):
         try:
+            if named:
+                return {"enum": f"{place_of(type(value))}.{value.name}"}
             return {"function": place_of(value)}
         except NoPlace as problem:
-            raise Uncapturable(f"its argument {name} is a function, and {problem}") from None
-    if isinstance(value, enum.Enum):
-        return {"enum": _place_of_member(name, value)}
-    if isinstance(value, int | float | str):  # a torch.Size member, numpy's
-        return value.item() if hasattr(value, "item") else type(value).__mro__[-2](value)
+            what = type(value).__name__
+            raise Uncapturable(f"its argument {name} is a {what}, and {problem}") from None
+    if isinstance(value, int | float | str):  # a torch.Size member, numpy's, a flag
+        base = next(each for each in (int, float, str) if isinstance(value, each))
+        return value.item() if hasattr(value, "item") else base(value)
     raise Uncapturable(f"its argument {name} is a {type(value).__name__}, which has no record")
 
 
@@ -84,47 +87,38 @@ def decode(encoded: Encoded, tensors: Sequence[Any], placed: Mapping[str, Any]) 
     return tl.constexpr(decode(given, tensors, placed))
 
 
+def leaves(encoded: Encoded) -> Iterator[tuple[str, Any]]:
+    """The parts of an argument that are no plain values, as kind and record."""
+    if isinstance(encoded, Mapping):
+        ((kind, given),) = encoded.items()
+        if kind in ("tuple", "list", "constexpr"):
+            for part in [given] if kind == "constexpr" else given:
+                yield from leaves(part)
+        else:
+            yield kind, given
+
+
 def placed_in(arguments: Iterable[Encoded]) -> dict[str, Any]:
     """The functions and members of enumerations among arguments, by place. Raises `KernelError`
     for one that is gone."""
     found: dict[str, Any] = {}
-    for encoded in arguments:
-        if isinstance(encoded, Mapping):
-            ((kind, given),) = encoded.items()
-            if kind in PLACED:
-                found[given] = load_place(given)
-                is_kind, what = PLACED[kind]
-                if not is_kind(found[given]):
-                    raise KernelError(
-                        f"captured kernel: {given} is no {what}", "capture the call again"
-                    )
-            elif kind in ("tuple", "list"):
-                found |= placed_in(given)
-            elif kind == "constexpr":
-                found |= placed_in([given])
+    for kind, place in (leaf for encoded in arguments for leaf in leaves(encoded)):
+        if kind in PLACED:
+            found[place], (is_kind, what) = load_place(place), PLACED[kind]
+            if not is_kind(found[place]):
+                raise KernelError(f"captured call: {place} is no {what}", "capture it again")
     return found
 
 
 def views_in(encoded: Encoded) -> list[int]:
     """Positions of the views that an argument consists of."""
-    if not isinstance(encoded, Mapping):
-        return []
-    ((kind, given),) = encoded.items()
-    if kind == "view":
-        return [given]
-    if kind == "descriptor":
-        return [given["base"]]
-    if kind in ("tuple", "list"):
-        return [view for part in given for view in views_in(part)]
-    return []
+    kinds = ("view", "descriptor")
+    return [v if kind == "view" else v["base"] for kind, v in leaves(encoded) if kind in kinds]
 
 
 def has_descriptor(encoded: Encoded) -> bool:
     """Whether an argument is a descriptor made by the host, or has one among its parts."""
-    if not isinstance(encoded, Mapping):
-        return False
-    ((kind, given),) = encoded.items()
-    return kind == "descriptor" or (kind in ("tuple", "list") and any(map(has_descriptor, given)))
+    return any(kind == "descriptor" for kind, _ in leaves(encoded))
 
 
 def is_infinite(value: Any) -> bool:
@@ -142,17 +136,6 @@ def is_descriptor(value: Any) -> bool:
 
 def _is_jitted(value: Any) -> bool:
     return hasattr(value, "fn") and (hasattr(value, "arg_names") or hasattr(value, "signature"))
-
-
-def _place_of_member(name: str, member: enum.Enum) -> str:
-    kind = type(member)
-    try:
-        place = f"{place_of(kind)}.{member.name}"
-    except NoPlace as problem:
-        raise Uncapturable(f"its argument {name} is a {kind.__name__}, and {problem}") from None
-    if member.name not in kind.__members__:
-        raise Uncapturable(f"its argument {name} is {member!r}, a value without a name of its own")
-    return place
 
 
 def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.capturing.arguments import PLACED, leaves
 from tuner.capturing.call_records import Buffer, Call, Encoded, View
 
 #: More than any GPU has.
@@ -28,9 +29,7 @@ _DTYPE = re.compile(r"[a-z][a-z0-9_]{1,30}")
 _TEXT_OPTIONS = frozenset({"default_dot_input_precision"})
 _NEVER = frozenset({"ir_override", "extern_libs", "ptx_options", "backend_name", "arch"})
 _SCALARS = (bool, int, float, str, type(None))
-_KINDS = frozenset(
-    {"float", "view", "tuple", "list", "descriptor", "dtype", "function", "enum", "constexpr"}
-)
+_KINDS = frozenset({"float", "view", "tuple", "list", "descriptor", "dtype", "constexpr", *PLACED})
 
 
 def check_calls(calls: tuple[Call, ...]) -> None:
@@ -86,7 +85,8 @@ def foreign_file(call: Call) -> str:
     It may be in the working folder, below it, or in a folder of the import path, whose modules any
     place can name.
     """
-    for place in (call.place, *_places(list(call.arguments.values()))):
+    given = (leaf for encoded in call.arguments.values() for leaf in leaves(encoded))
+    for place in (call.place, *(found for kind, found in given if kind in PLACED)):
         where = place.rpartition(":")[0]
         if not where.endswith(".py"):
             continue
@@ -97,18 +97,6 @@ def foreign_file(call: Call) -> str:
         if not (own or file.parent in folders or Path.cwd() in file.parents):
             return f"{file} is neither in the working folder nor on the import path"
     return ""
-
-
-def _places(encoded: Encoded) -> list[str]:
-    """The places of functions and enumerations among arguments."""
-    if isinstance(encoded, list):
-        return [place for part in encoded for place in _places(part)]
-    if not isinstance(encoded, Mapping):
-        return []
-    ((kind, given),) = encoded.items()
-    if kind in ("function", "enum"):
-        return [given]
-    return _places(given) if kind in ("tuple", "list", "constexpr") else []
 
 
 def _check_argument(encoded: Encoded, views: int, depth: int = _DEPTH) -> None:
@@ -131,7 +119,7 @@ def _check_argument(encoded: Encoded, views: int, depth: int = _DEPTH) -> None:
         _require(given.keys() <= known, "a descriptor has unknown parts")
         for name in ("shape", "strides", "block_shape"):
             _require(all(map(_is_size, given[name])), f"a descriptor's {name} is no size")
-    elif kind in ("function", "enum"):
+    elif kind in PLACED:
         check_place(given)
     elif kind == "constexpr":
         _check_argument(given, views, depth - 1)

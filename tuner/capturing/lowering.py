@@ -33,6 +33,7 @@ from workers.warm.preload import TORCH, Preload, WorkerRole
 _log = logging.getLogger(__name__)
 _TARGET = "cuda:90"
 _TIMEOUT_S = 60.0
+_UNSORTED = "%s: no argument is called free: compiling it for %s failed (%s)"
 #: Free scalars by what the TTIR of a launch depends on.
 _known: dict[str, frozenset[str]] = {}
 
@@ -54,15 +55,9 @@ def lower(call: Call, parts: AutotuneParts) -> frozenset[str]:
         child = SupervisedChild(service, server=_server(), name="lowering")
         try:
             _known[key] = child.request("lower", call, timeout_s=_TIMEOUT_S)
-        except ChildTimeout:
-            _log.warning(
-                "%s: no argument is called free, since compiling the call for %s took more than "
-                "%g s; declare(free=[...]) names those that are",
-                *(call.kernel, _TARGET, _TIMEOUT_S),
-            )
-            _known[key] = frozenset()
-        except (ChildError, ChildDied) as error:
-            _log.info("%s does not compile for %s (%s)", call.kernel, _TARGET, one_line(error))
+        except (ChildError, ChildTimeout, ChildDied) as error:
+            level = logging.WARNING if isinstance(error, ChildTimeout) else logging.INFO
+            _log.log(level, _UNSORTED, call.kernel, _TARGET, one_line(error))
             _known[key] = frozenset()
         finally:
             child.retire()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +16,9 @@ from typing import Any
 from search_spaces import registry
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.source_positions import one_line
+
+#: An `if` or `else` of a module, up to the definition of a name inside it.
+_CONDITIONAL = r"^((?:if|elif|else)\b.*:)(?:\n(?:[ \t].*)?)*?\n[ \t]+(?:def {name}\(|{name}\s*=)"
 
 
 class NoPlace(Exception):
@@ -55,35 +58,18 @@ def load_place(place: str) -> Any:
 
 
 def _missing(where: str, attribute: str) -> KernelError:
-    """The error for a module that has no such object, with the condition that the text shows."""
+    """The error for a module without an object, which it may define where it finds a GPU."""
     import torch
 
-    lacks_gpu, name = not torch.cuda.is_available(), attribute.partition(".")[0]
-    module = _module(where)
-    with suppress(OSError, TypeError, SyntaxError):
-        for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.If) and not hasattr(module, name) and _defines(node, name):
-                return KernelError(
-                    f"captured kernel {where}:{attribute}: {where} defines {name} only under "
-                    f"`if {ast.unparse(node.test)}` (line {node.lineno}), which does not hold here"
-                    + (", where no GPU is visible" if lacks_gpu else ""),
-                    "capture and tune it on a machine with a GPU"
-                    if lacks_gpu
-                    else "capture the "
-                    "call again, where the condition is as it is when the call is tuned",
-                )
-    return KernelError(
-        f"captured kernel {where}:{attribute}: {where} has no {attribute} any more",
-        "capture the call again",
-    )
-
-
-def _defines(node: ast.AST, name: str) -> bool:
-    return any(
-        (isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == name)
-        or (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name)
-        for each in ast.walk(node)
-    )
+    name, text, hint = attribute.partition(".")[0], "", "capture the call again"
+    with suppress(OSError, TypeError):
+        text = inspect.getsource(_module(where))
+    found = re.search(_CONDITIONAL.format(name=re.escape(name)), text, re.MULTILINE)
+    why = f"{where} has no {attribute} any more"
+    if found and not torch.cuda.is_available():
+        why = f"{where} defines {name} under `{found[1]}`, and no GPU is visible here"
+        hint = "capture and tune it on a machine with a GPU"
+    return KernelError(f"captured kernel {where}:{attribute}: {why}", hint)
 
 
 def base_of(launched: Any) -> Any:
