@@ -249,6 +249,14 @@ LAYOUTS = {
     "unused text": ("Z = 1", "Z = 1\n'a note'"),
     "arguments by line": ("def scale(a, b): return a", "def scale(\n    a,\n    b,\n): return a"),
     "call by line": ("Z = max(1, 2)", "Z = max(\n    1,\n    2,\n)"),
+    "imports by line": ("from os import path, sep", "from os import (\n    path,\n    sep,\n)"),
+    "else with if": (
+        "if 0: Z = 1\nelif 1: Z = 2",
+        "if 0:\n    Z = 1\nelse:\n    if 1:\n        Z = 2",
+    ),
+    "prefix of a text": ("Z = 'a'", "Z = u'a'"),
+    "spaces": ("Z = {1: 2}", "Z={1:2}"),
+    "comment in a call": ("Z = max(1, 2)", "Z = max(  # of both\n    1,\n    # and\n    2)"),
 }
 
 
