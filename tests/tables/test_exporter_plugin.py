@@ -62,6 +62,26 @@ def test_an_exporter_that_cannot_be_loaded_names_its_package(plugin, store, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise ValueError('no idea')", "fails: ValueError: no idea"),
+        ("raise SystemExit(0)", "fails: SystemExit: 0"),
+        ("import os; os._exit(0)", "fails: SystemExit: os._exit(0)"),
+        ("return ['x']", "gives 'x', which is no File"),
+        ("return None", "fails: TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_an_exporter_at_fault_is_named(plugin, store, tmp_path, body, words):
+    text = f"class Winners:\n    def files(self, results):\n        {body}\n"
+    (tmp_path / "site" / "winner_export.py").write_text(text)
+    for act in (tables.export, tables.check_export):
+        with pytest.raises(TunerError) as caught:
+            act(store, 1, tmp_path / "out", "winners")
+        assert caught.value.message == f"exporter 'winners' {words}"
+        assert "winner-export" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", ["../out.json", "/tmp/out.json", "a/../../out.json", "a\nb", ""])
 def test_no_exporter_writes_outside_the_output_folder(store, tmp_path, name):
     class Elsewhere:

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
+from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from tuner.runtime import Arguments, Table
@@ -80,7 +81,7 @@ def export(
     logged for each table that no launch can hit.
     """
     results = Results(store, run_id, kernels)
-    files = list((exporter or load(format)).files(results))
+    files = make_files(format, exporter, results)
     if format == "tuner":
         for table in results.tables:
             for problem in _obstacles(results, table):
@@ -95,6 +96,24 @@ def export(
         store.record_export(str(path), format, run_id, sha256, file.task_ids)
         written.append(path)
     return written
+
+
+def make_files(format: str, exporter: Exporter | None, results: Results) -> list[File]:
+    """The files of an exporter; raises the `TunerError` of an installed one that is at fault."""
+    if EXPORTERS.is_built_in(format):
+        return list((exporter or load(format)).files(results))
+    try:
+        with contain_foreign_code():
+            files = list((exporter or load(format)).files(results))
+    except TunerError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EXPORTERS.unusable(format, f"fails: {reason}") from error
+    for file in files:
+        if not isinstance(file, File):
+            raise EXPORTERS.unusable(format, f"gives {file!r:.80}, which is no File")
+    return files
 
 
 def _check_name(name: str, format: str) -> None:

@@ -9,7 +9,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Workload
 from tuner.runtime import Table, TableError, read, staleness
-from tuner.tables.exporters import load
+from tuner.tables.exporters import make_files
 from tuner.tables.results import Results, ResultStore, join_space_hashes
 
 #: Suffixes of other formats whose files may be in the same folder.
@@ -45,7 +45,7 @@ def check_export(
     """The changes that `export` would make on disk, and the findings of `check` there."""
     findings = []
     paths = []
-    for file in load(format).files(Results(store, run_id, kernels)):
+    for file in make_files(format, None, Results(store, run_id, kernels)):
         path = Path(out_dir) / file.name
         paths.append(path)
         try:
