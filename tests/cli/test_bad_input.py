@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -35,6 +36,40 @@ def refused(result, *words: str, code: int = 2) -> None:
 )
 def test_usage(tuner, arguments, words):
     refused(tuner(*arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["promote", "1", "--to", ""], "to: an empty path"),
+        (["export", "--output="], "output: an empty path"),
+        (["schedule", "list", "--config", ""], "config: an empty path"),
+        (["export", "-o", "~nosuchuser/x"], "output: ~nosuchuser/x: the shell knows no such home"),
+        (["compare", "1", ""], "no run has the tag ''"),
+        (["status", f"{10**23}"], f"there is no run {10**23}"),
+        (["show", f"{10**23}/1"], f"there is no run {10**23}"),
+        (["status", "\u0661"], "no run has the tag '\u0661'"),
+        (["status", "--config", "pipe.yaml"], "pipe.yaml is a pipe, not a file"),
+        (["status", "--config", "home.yaml"], "paths.tables: ~nosuchuser/x: no such home folder"),
+    ],
+)
+def test_texts_that_name_nothing(tuner, folder, url, arguments, words):
+    fill(url)
+    os.mkfifo("pipe.yaml")
+    Path("home.yaml").write_text("version: 1\npaths: {tables: ~nosuchuser/x}\n")
+    before = sorted(os.listdir(folder))
+    refused(tuner(*arguments), words)
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_what_c_code_prints_does_not_reach_stdout(folder):
+    spec = kernel_file(folder, header="import os; os.write(1, b'from C')")
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", "spaces", "show", spec, "-f", "json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)
+    assert "from C" in done.stderr
 
 
 @pytest.mark.parametrize(

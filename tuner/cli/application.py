@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from search_spaces.errors import TunerError
 from tuner import __version__
@@ -22,7 +23,7 @@ from tuner.cli.command_context import begin_command, flag
 from tuner.cli.console import fail
 from tuner.cli.leaving import leave
 from tuner.cli.logs import Level, command_log
-from tuner.cli.streams import discard_stdout, secure
+from tuner.cli.streams import discard_stdout, secure, separate_stdout
 from tuner.traces import keep_exit
 
 #: Module and object of each command, and `app` of each group of commands, in the order of the help.
@@ -121,12 +122,32 @@ def make_app(name: str | None = None) -> typer.Typer:
         module, _, attribute = _COMMANDS[each].partition(":")
         command = getattr(import_module(f"tuner.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
+            for known in command.registered_commands:
+                known.cls = _Command
             made.add_typer(command, name=each)
         else:
             # What follows the program to capture belongs to that program.
             given = {"allow_interspersed_args": False} if each == "capture" else None
-            made.command(each, context_settings=given)(command)
+            made.command(each, cls=_Command, context_settings=given)(command)
     return made
+
+
+class _Command(TyperCommand):
+    """A command that refuses paths which are none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        has_empty = any(word == "" or word.endswith("=") for word in args)
+        rest = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            for path in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(path, Path) and has_empty and path == Path():
+                    raise TunerError(f"{name}: an empty path", "name a file or a folder")
+                if isinstance(path, Path) and f"{path}".startswith("~"):
+                    raise TunerError(
+                        f"{name}: {path}: the shell knows no such home folder",
+                        "write the whole path; ./~name is a file or a folder of that name",
+                    )
+        return rest
 
 
 def main() -> None:
@@ -134,6 +155,8 @@ def main() -> None:
     # Imports make objects that stay: the usual number between collections costs them a tenth.
     gc.set_threshold(50_000)
     secure()
+    if _find_command(sys.argv[1:]) not in ("apply", "capture"):  # they run programs of others
+        separate_stdout()
     keep_exit()
     # The imports before this line were computing, so processor time is the time since the start.
     leave(invoke(sys.argv[1:], started_s=time.monotonic() - time.process_time()))

@@ -120,7 +120,9 @@ def pick_run(store: Store, run: str | None, campaign: str | None = None) -> RunI
     where a date or a revision looks; by default in all.
     """
     if run is not None and run.isascii() and run.isdigit():
-        return store.run(min(int(run[:20]), LARGEST))
+        if len(run) > len(f"{LARGEST}") or int(run) > LARGEST:
+            raise TunerError(f"there is no run {run:.40}", _RUNS_HINT)
+        return store.run(int(run))
     latest = store.last_run()
     if latest is None:
         from results_db.errors import FIRST_RUN

@@ -73,6 +73,14 @@ def _open_nothing(number: int) -> None:
         os.set_inheritable(number, True)
 
 
+def separate_stdout() -> None:
+    """Let stderr have what C code prints to descriptor 1; Python's stdout gets a copy of it."""
+    sys.stdout.flush()
+    shown = sys.stdout
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding=shown.encoding, errors=shown.errors)
+    os.dup2(2, 1)
+
+
 def discard_stdout() -> None:
     """Redirect stdout to nothing, so that flushing it at exit does not fail."""
     opened = os.open(os.devnull, os.O_WRONLY)

@@ -215,14 +215,21 @@ def anchor(settings: Settings, base: Path) -> Settings:
     )
     paths = settings.paths.model_copy(
         update={
-            name: str(base / Path(value).expanduser())
+            name: str(base / _expand(value, f"paths.{name}"))
             for name, value in settings.paths.model_dump().items()
         }
     )
     log = settings.logging
     if log.file is not None:
-        log = log.model_copy(update={"file": str(base / Path(log.file).expanduser())})
+        log = log.model_copy(update={"file": str(base / _expand(log.file, "logging.file"))})
     return settings.model_copy(update={"database": database, "paths": paths, "logging": log})
+
+
+def _expand(path: str, key: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{key}: {path}: no such home folder", "write the whole path") from None
 
 
 def _anchored_url(url: str, base: Path) -> str:

@@ -271,6 +271,9 @@ def _with_merged(node: _Node) -> dict[str, _Item]:
 
 def _read_text(path: Path) -> str:
     try:
+        # A pipe of the shell, as `<(...)` makes it, has a writer; reading any other may never end.
+        if path.is_fifo() and not path.is_relative_to("/dev"):
+            raise ConfigError(f"{path} is a pipe, not a file", "name a file with --config")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
