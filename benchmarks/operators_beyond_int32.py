@@ -99,7 +99,7 @@ def cases() -> Iterator[tuple[str, Callable[[], float]]]:
             )
     yield "cross_entropy 16400 x 131072", lambda: cross_entropy(16400, 131072)
     yield (
-        "topk_routing 2**23 + 3 x 256",
+        "topk_routing 2**24 + 3 x 128",
         lambda: rows_case(
             lambda x: ops.topk_routing(x, 4)[0],
             lambda x: torch.softmax(x.float(), -1).topk(4, -1).values,

@@ -11,7 +11,7 @@ import triton.language as tl
 from search_spaces.kernel import Launch
 from search_spaces.records import TensorSpec, Workload
 from workers.compiling import build_kernel, count_compilations, install, use_target
-from workers.compiling.launch_key import difference
+from workers.compiling.launch_key import difference, settle_source_hashes
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef
 
@@ -142,3 +142,20 @@ def source_hash(*kernels):
 
 def test_a_source_hash_does_not_depend_on_what_was_hashed_before():
     assert source_hash(scale_rows) == source_hash(scale_once, scale_rows)
+
+
+def test_a_device_worker_settles_hashes_before_it_launches_a_reference():
+    """As of a captured kernel, whose reference launches it where no compilations are counted."""
+    settle_source_hashes()
+    settle_source_hashes()
+    first = source_hash(scale_rows)
+    for function in (scaled, both_scaled, scale_rows):
+        function.hash, function.used_global_vals = None, {}
+    assert scale_rows.cache_key
+    hashed = scale_rows.hash
+    for function in (scaled, both_scaled, scale_rows):
+        function.hash, function.used_global_vals = None, {}
+    _ = scaled.cache_key, both_scaled.cache_key
+    assert scale_rows.cache_key
+    assert scale_rows.hash == hashed
+    assert first == source_hash(scale_once, scale_rows)

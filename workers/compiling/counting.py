@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.compiling.launch_key import LaunchKey, record_keys, settled_source_hashes
+from workers.compiling.launch_key import LaunchKey, record_keys, settle_source_hashes
 
 
 @dataclass(slots=True)
@@ -62,7 +62,8 @@ def _count_triton(compilations: Compilations) -> Iterator[None]:
 
     knobs.compilation.listener = listener
     try:
-        with settled_source_hashes(), record_keys(compilations.keys):
+        settle_source_hashes()
+        with record_keys(compilations.keys):
             yield
     finally:
         knobs.compilation.listener = before

@@ -12,7 +12,7 @@ from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
 from tuner.tracing import span
 from workers.compiling import count_compilations
-from workers.compiling.launch_key import LaunchKey, difference
+from workers.compiling.launch_key import LaunchKey, difference, settle_source_hashes
 from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.measure.failure_values import failure_of
 from workers.measure.gate.checks import check_variant
@@ -60,6 +60,7 @@ class GpuBackend(TorchBackend):
         from triton.runtime.cache import triton_key
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
+        settle_source_hashes()
         self._index = index
         with span("make the device's context", "start"):
             torch.cuda.set_device(index)
