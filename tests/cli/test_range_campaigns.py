@@ -14,14 +14,12 @@ from pathlib import Path
 
 import cpu_samples
 import pytest
-from pydantic import TypeAdapter
 
 from results_db import Store
 from results_db.stored_records import Source
 from search_spaces.errors import TunerError
 from search_spaces.size_range import Range
 from tuner.campaign.range_workloads import list_workloads
-from tuner.campaign.replay import plain
 from tuner.engine.range_search import FinishedSize
 from tuner.runtime import read as read_table
 from tuner.settings.sections import TaskConfig
@@ -156,10 +154,10 @@ def test_the_report_draws_the_range(done):
 
 
 @pytest.mark.full
-def test_a_second_run_takes_over_what_is_known_and_is_replayed(done, command):
+def test_a_second_run_takes_over_what_is_known(done, command):
     folder, _ = done
     before = table_of(folder)
-    printed = command("run", "main", "--events", "events.jsonl")
+    printed = command("run", "main")
     assert "serve 100.0% of the range" in printed
     after = table_of(folder)
     assert [e.config for e in after.entries] == [e.config for e in before.entries]
@@ -168,7 +166,6 @@ def test_a_second_run_takes_over_what_is_known_and_is_replayed(done, command):
     # A winner of the first run may be tried at a neighbour where it was not.
     reused = [trial for trial in trials if trial.source == Source.REUSED]
     assert len(reused) > len(trials) / 2
-    command("replay", "events.jsonl", "--validate")
 
 
 def test_a_resumed_run_is_told_what_is_known(done):
@@ -185,8 +182,6 @@ def test_a_resumed_run_is_told_what_is_known(done):
     assert {size for size, outcome in known.items() if outcome is None} == {
         task.key.workload["n"] for task in tasks if task.left_out
     }
-    read = TypeAdapter(list[FinishedSize]).validate_python(json.loads(json.dumps(plain(finished))))
-    assert read == finished
 
 
 # -- what is wrong in config.yaml ------------------------------------------------------------------

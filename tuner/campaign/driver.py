@@ -16,7 +16,6 @@ from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import lease
 from tuner.campaign.options import Control
-from tuner.campaign.replay import EventLog
 from tuner.campaign.worker_start import ExpectedWorkers
 from tuner.campaign.write_queue import WriteQueue
 from tuner.engine import (
@@ -84,8 +83,6 @@ class Driver:
     clock: Callable[[], float] = time.monotonic
     #: How long the database may be away. Workers continue meanwhile.
     patience_s: float = 0.0
-    #: Keeps the engine's events, if they are kept.
-    events: EventLog | None = None
     #: The runners that are still to start, where the pool has described them.
     expected: ExpectedWorkers | None = None
     #: Called once, when the first confirmation begins.
@@ -138,9 +135,6 @@ class Driver:
         except BaseException:
             self._writes.save()
             raise
-        finally:
-            if self.events is not None:
-                self.events.close()
         self._show(last=True)
         return end
 
@@ -245,8 +239,6 @@ class Driver:
                 )
             )
         now = self.clock()
-        if self.events is not None:
-            self.events.event(event, now)
         with span("decide", "strategy", least_s=_LEAST_S, event=type(event).__name__):
             instructions = self.engine.handle(event, now)
         for instruction in instructions:

@@ -40,8 +40,6 @@ class RunOptions:
     report: bool = True
     #: Whether to write tables.
     export: bool = True
-    #: The file that keeps the engine's events, for `tuner replay`; None: they are not kept.
-    events: Path | None = None
     #: The folder that relative paths start from.
     base: Path = field(default_factory=Path)
 

@@ -30,7 +30,6 @@ from tuner.campaign.options import (
     campaign_of,
     requested_of,
 )
-from tuner.campaign.replay import EventLog
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task, load_libraries, write_products
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
@@ -171,7 +170,6 @@ class CampaignRun:
             announcer.on_progress,
             clock,
             self.settings.database.patience,
-            EventLog(self.options.events, engine) if self.options.events else None,
             expected,
             partial(load_libraries, self.options),
             self.sources,

@@ -42,7 +42,6 @@ _COMMANDS = {
     "promote": "promote:promote",
     "rollback": "promote:rollback",
     "import": "import_:import_",
-    "replay": "replay:replay",
     "tag": "tag:tag",
     "forget": "forget:forget",
     "prune": "prune:prune",

@@ -115,10 +115,6 @@ def run(
         bool, flag("--quiet", "-q", help="Show no progress and no table of winners.")
     ] = False,
     no_report: Annotated[bool, flag("--no-report", help="Write no HTML report.")] = False,
-    events: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep the run's events in FILE, for `tuner replay`."),
-    ] = None,
     trace: TraceOption = None,
     show: Annotated[
         bool, flag("--open", help="Show the run in the browser while it goes on (`tuner serve`).")
@@ -168,7 +164,6 @@ def run(
         started_s=command_started_s(),
         strategy=strategy,
         report=not no_report,
-        events=events,
         base=base,
     )
     if dry_run:
