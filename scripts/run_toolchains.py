@@ -52,8 +52,7 @@ SUBJECTS: dict[str, list[str]] = {
         "tests/spaces/test_adopt.py",
     ],
     "identity of code": [
-        "tests/spaces/test_identity_edits.py",
-        "tests/spaces/test_identity_pairs.py",
+        "tests/spaces/test_identity.py",
         "tests/spaces/test_triton_versions.py",
     ],
 }

@@ -1,4 +1,4 @@
-"""Committed and shipped tables are those of today's code; else run scripts/restamp_tables.py."""
+"""Committed and shipped tables are those of today's code; else run `tuner restamp`."""
 
 from __future__ import annotations
 

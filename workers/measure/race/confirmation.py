@@ -7,8 +7,9 @@ m is the number of candidates but the first, and L the number of looks before `f
   `precision`, if it is a baseline and h <= |r| / 10, or if its samples took more than half a second
   together and h <= |r| / 2. The interval has the confidence 1 - 0.05 / (L m): a union bound over
   looks and candidates.
-- After `final_pairs` passes, a candidate is finished if |r| >= 0.05. Others are sampled further
-  until h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
+- After `final_pairs` passes, a candidate is finished if |r| >= 0.05 and h <= |r| / 2: on a noisy
+  device a larger ratio may still be of either sign. Others are sampled further until that is so or
+  h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
   sampled as often as the candidate that is sampled longest, and at least `final_pairs` times.
 - All samples together take at most the time budget `_BUDGET_S`, unless that is less than
   `_FEWEST_PASSES` passes. Finished candidates count for at most half of it.
@@ -42,8 +43,8 @@ _LOOKS = (3, 8, 16, 32)
 #: The probability that any interval of these looks is wrong.
 _DELTA = 0.05
 #: The largest half width, as a share of the log-ratio, of a baseline that is finished early, and of
-#: any candidate whose samples took longer than the time.
-_BASELINE_SHARE, _SLOW_SHARE, _SLOW_S = 1 / 10, 1 / 2, 0.5
+#: any candidate whose samples took longer than the time, or that had all passes.
+_BASELINE_SHARE, _CLEAR_SHARE, _SLOW_S = 1 / 10, 1 / 2, 0.5
 
 #: The longest that all samples of a confirmation together take, in seconds, and the fewest passes
 #: whatever they take. Candidates of 2 ms take their most passes within it; the limit is for kernels
@@ -114,7 +115,7 @@ def _finish_clear(
         )
         size, share = abs(ratio.value), 0.0
         if sum(entry.samples_us) > 1e6 * _SLOW_S:
-            share = _SLOW_SHARE
+            share = _CLEAR_SHARE
         elif entry.candidate.baseline:
             share = _BASELINE_SHARE
         enough = ratio.half_width <= max(precision, share * size)
@@ -128,10 +129,11 @@ def _finish_precise(
     *,
     window_covered: bool,
 ) -> None:
-    """Finish candidates that are not close, and close ones whose ratio is precise."""
+    """Finish candidates that are clearly not close, and close ones whose ratio is precise."""
     reference, *others = active
     for entry in others:
         ratio = compare_pairs(entry.samples_us, reference.samples_us, quantum_us=quantum_us)
-        close = abs(ratio.value) < _CLOSE
+        size = abs(ratio.value)
+        close = size < _CLOSE or ratio.half_width > _CLEAR_SHARE * size
         imprecise = ratio.half_width > protocol.precision
         entry.active = close and (imprecise or not window_covered)
