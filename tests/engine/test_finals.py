@@ -13,7 +13,7 @@ from results_db.stored_records import TrialRecord
 from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import compare_pairs
-from tuner.engine.finals import Finals, measure_spread
+from tuner.engine.finals import Finals
 from tuner.engine.search import Search
 from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
 
@@ -25,8 +25,11 @@ CONFIGS = [
 ]
 
 
-def searched(times, registers=(32, 32, 32, 32), **more):
-    """A search that is over, with these times in us for the configs above."""
+def searched(times, registers=(32, 32, 32, 32), beside=((),) * 4, **more):
+    """A search that is over, with these times in us for the configs above.
+
+    beside: times of the first config, the incumbent, beside each of them.
+    """
     records = tuple(
         TrialRecord(
             attempt_id=f"1:{n}:0",
@@ -36,6 +39,8 @@ def searched(times, registers=(32, 32, 32, 32), **more):
             binary_hash=f"b{n}",
             registers=registers[n],
             median_us=us,
+            incumbent=config_key(CONFIGS[0]),
+            incumbent_samples_us=beside[n],
         )
         for n, (config, us) in enumerate(zip(CONFIGS, times, strict=True))
         if us is not None
@@ -145,16 +150,10 @@ def test_a_winner_that_fails_to_confirm_is_replaced():
 
 # -- on noisy devices ------------------------------------------------------------------------------
 def noisy_search(times, deviation):
-    """A search whose incumbent, the first config, was timed beside each other config."""
+    """A search whose incumbent, the first config, scatters beside each other config."""
     rng = random.Random(3)
-    finals = searched(times)
-    search = finals.search
-    for trial in search.trials.values():
-        near = tuple(times[0] * math.exp(rng.gauss(0, deviation)) for _ in range(1))
-        trial.record = replace(
-            trial.record, incumbent=config_key(CONFIGS[0]), incumbent_samples_us=near
-        )
-    return Finals(search)
+    beside = tuple((times[0] * math.exp(rng.gauss(0, deviation)),) for _ in times)
+    return Finals(searched(times, beside=beside).search)
 
 
 @pytest.mark.parametrize(("deviation", "count"), [(0.002, 2), (0.3, 4)])
@@ -164,7 +163,7 @@ def test_the_noisier_the_search_the_more_of_it_is_raced(deviation, count):
     finals.nominate()
     assert len(finals.finalists) == count
     assert finals.mode is Mode.RACE
-    assert (measure_spread(finals.search) > 0.05) == (count == 4)
+    assert (finals.search.noise() > 0.1) == (count == 4)
 
 
 def test_what_wins_two_confirmations_on_a_noisy_device_is_confirmed_instead():

@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
@@ -29,15 +28,9 @@ _NEAR, _FAR = math.log(1.10), math.log(1.60)
 #: The least number of finalists, as the default alone is no final; where times of one config
 #: differ by more than `_NEAR`, more of them.
 _FEWEST, _FEWEST_NOISY = 2, 4
-#: Half of the 95 % interval of a difference of two times over the standard deviation of one.
-_DIFFERENCE = 1.96 * math.sqrt(2)
 #: A simpler variant may be chosen if the end of its 95 % interval is within this of the fastest, in
 #: ln(time).
 _EQUAL = math.log(1.005)
-#: Standard deviation of a normal distribution over its median absolute deviation.
-_TO_DEVIATION = 1.4826
-#: Passes of incumbents from which a spread is known.
-_FEWEST_PASSES = 4
 #: Failures of whole jobs after which the finals end.
 _TRIES = 3
 #: Lost jobs after which each further one counts as a failure.
@@ -90,9 +83,9 @@ class Finals:
         ranked = self.search.ranking.trials()
         seen: set[str] = set()
         best = ranked[0].score if ranked else None
-        spread = _DIFFERENCE * measure_spread(self.search)
-        self._noisy = spread > _NEAR
-        limit, least = min(max(_NEAR, spread), _FAR), _FEWEST_NOISY if self._noisy else _FEWEST
+        noise = self.search.noise()
+        self._noisy = noise > _NEAR
+        limit, least = min(max(_NEAR, noise), _FAR), _FEWEST_NOISY if self._noisy else _FEWEST
         default = default_config.default_of(self.search.spec, self.search.trials)
         if not self._noisy and ranked and ranked[0] is not default:
             least = 1  # the default is a finalist as well
@@ -329,19 +322,3 @@ class Finals:
         self.tie = [t for t in self.tie if t is not trial] or self.finalists[:1]
         if not self.finalists:
             self.mode = None
-
-
-def measure_spread(search: Search) -> float:
-    """The standard deviation of ln(time) of one config over the passes of a search.
-
-    Incumbents are timed again beside every candidate: of each, the deviations from its median, all
-    together by their median, which a few slow passes do not move. 0 where there are too few.
-    """
-    times: dict[str, list[float]] = {}
-    for trial in search.trials.values():
-        record = trial.record
-        if record is not None and record.incumbent_samples_us:
-            middle = math.log(median(record.incumbent_samples_us))
-            times.setdefault(record.incumbent, []).append(middle)
-    off = [abs(one - median(each)) for each in times.values() if len(each) > 1 for one in each]
-    return _TO_DEVIATION * median(off) if len(off) >= _FEWEST_PASSES else 0.0

@@ -41,6 +41,8 @@ _BEFORE_CONFIRMATION = (Mode.SCREENING, Mode.RACE)
 _SILENT_PREPARATION_S = 60.0
 #: Without an incumbent it may be silent for this fraction of the job's time limit.
 _SILENT_FIRST = 1 / 4
+#: The noise of a search, ln(ratio), from which few samples say little.
+_NOISY = math.log(1.10)
 
 
 def build_request(job: AnyBuild, job_id: str) -> BuildJob:
@@ -68,7 +70,7 @@ def measure_request(job: DeviceJob, job_id: str) -> MeasureJob:
     known = task.search.trials.verified.intersection(a.binary_hash for a in request.candidates)
     return replace(
         request,
-        protocol=_protocol(task),
+        protocol=_protocol(task, request.mode),
         # A confirmation trusts no earlier verification.
         verified=frozenset(() if request.mode is Mode.CONFIRM else known),
         candidate_timeout_s=silent_s,
@@ -101,11 +103,19 @@ def _artifacts(trials: Sequence[Trial]) -> tuple[Artifact, ...]:
     return tuple(trial.artifact for trial in trials if trial.artifact is not None)
 
 
-def _protocol(task: Task) -> MeasurementProtocol:
-    """The task's protocol; once its timing method is known, every later job uses that method."""
+def _protocol(task: Task, mode: Mode) -> MeasurementProtocol:
+    """The task's protocol; once its timing method is known, every later job uses that method.
+
+    Where times of one config differ by a tenth, a screening that would stop after a few samples
+    stops at ratios that are larger by that difference.
+    """
     protocol = task.spec.protocol
     if task.method and protocol.method == "auto":
-        return replace(protocol, method=task.method)
+        protocol = replace(protocol, method=task.method)
+    noise = task.search.noise() if mode is Mode.SCREENING else 0.0
+    if noise > _NOISY:
+        factor = math.exp(noise)
+        protocol = replace(protocol, cap=factor * protocol.cap, near=factor * protocol.near)
     return protocol
 
 

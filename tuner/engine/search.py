@@ -5,7 +5,9 @@ The search holds state only. The engine calls it in the order of events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from results_db.stored_records import TrialRecord
 from search_spaces.records import Config, config_key
@@ -21,6 +23,10 @@ from tuner.engine.warm_start import nearest_winners
 HEAVY_SPILL_BYTES = 256
 #: How many of the best trials are built at the check size before the winner is known.
 _EARLY_CHECKS = 3
+#: Half of the 95 % interval of a difference of two times over the median absolute deviation of one.
+_DIFFERENCE = 1.4826 * 1.96 * math.sqrt(2)
+#: Passes of incumbents from which their noise is known.
+_FEWEST_PASSES = 4
 
 
 class Search:
@@ -34,6 +40,7 @@ class Search:
         self.ranking = Ranking(spec)
         self.asker = Asker(spec, self.trials, self.ranking)
         self._known = {config_key(r.config): r for r in spec.known}
+        self._noise_of, self._noise = 0, 0.0
         for record in spec.finished:
             self._learn(self.trials.restore(record))
 
@@ -64,6 +71,18 @@ class Search:
         if trial.artifact is None or self.spec.compile_only:
             return None
         return self.spec.timed.get(trial.artifact.binary_hash)
+
+    def noise(self) -> float:
+        """By how much two times of one config differ, ln(ratio), in 95 of 100 passes.
+
+        Incumbents are timed again beside every candidate: of each, the deviations of ln(time) from
+        its median, all together by their median, which a few slow passes do not move. 0 where there
+        are too few. It is read again when a tenth more trials are known.
+        """
+        count = len(self.trials)
+        if count >= 1.1 * self._noise_of:
+            self._noise_of, self._noise = count, _measure_noise(self.trials.values())
+        return self._noise
 
     @property
     def incumbent(self) -> Trial | None:
@@ -117,3 +136,14 @@ def winners_near(opening: TaskSpec, searches: Iterable[Search]) -> list[Config]:
         and search.incumbent is not None
     ]
     return nearest_winners(opening.workload, winners, opening.space)
+
+
+def _measure_noise(trials: Iterable[Trial]) -> float:
+    times: dict[str, list[float]] = {}
+    for trial in trials:
+        record = trial.record
+        if record is not None and record.incumbent_samples_us:
+            middle = math.log(median(record.incumbent_samples_us))
+            times.setdefault(record.incumbent, []).append(middle)
+    off = [abs(one - median(each)) for each in times.values() if len(each) > 1 for one in each]
+    return _DIFFERENCE * median(off) if len(off) >= _FEWEST_PASSES else 0.0
