@@ -1,13 +1,14 @@
-"""Do quickstarts of one seed agree? Run several, then compare all their winners side by side.
+"""Do quickstarts of one seed agree? Run several, then compare all that they ship side by side.
 
-    python benchmarks/quickstarts.py [--runs 10] [--pairs 300] [--output FILE]
+    python benchmarks/quickstarts.py [--runs 10] [--busy 5] [--pairs 300] [--output FILE]
 
-Each run has a folder and a database of its own. The output names, for each run, the seconds from
-Enter to the prompt, and for each CPU task the winner's median in the search over its median in the
-confirmation; then, for each task, the time of each run's winner over the best winner of all runs
-by one long interleaved comparison (`tuner bench`). `alone_us` is a control: the median of one
-winner in several such comparisons without any search, which says how far the machine itself
-repeats a figure. Keep the machine quiet while it runs.
+Each run has a folder and a database of its own; the last `--busy` ones run beside a process that
+never sleeps. The output names, for each run, the seconds from Enter to the prompt, and for each CPU
+task the median of what it ships in the search over that in the confirmation; then, for each task,
+the time of what each run ships over the best of all runs by one long interleaved comparison
+(`tuner bench`). `alone_us` is a control: the median of one config in several such comparisons
+without any search, which says how far the machine itself repeats a figure. Keep the machine quiet
+while it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +33,7 @@ import torch
 import triton
 
 from results_db import Store
+from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.records import config_key
 from workers.host import cpu_device
@@ -38,7 +41,7 @@ from workers.host import cpu_device
 ROOT = Path(__file__).resolve().parents[1]
 _TUNER = (sys.executable, "-m", "tuner")
 #: A winner within this share of the best of all is as good.
-_ALLOWED = 0.03
+_ALLOWED = 0.05
 _CONTROLS = 5
 
 
@@ -69,6 +72,16 @@ def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
     return time.monotonic() - began, _read_winners(folder / "results/tuner.db")
 
 
+@contextmanager
+def beside_busy_process() -> Iterator[None]:
+    """A process that never sleeps."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            yield
+        finally:
+            busy.kill()
+
+
 def _read_winners(database: Path) -> list[Winner]:
     with Store.open(f"sqlite:///{database}", create=False) as store:
         tasks = [store.task(task.task_id) for task in store.list_confirmed()]
@@ -79,14 +92,16 @@ def _read_winner(store: Store, task: TaskInfo) -> Winner:
     selection = task.selection
     if selection is None or selection.median_us is None:
         raise SystemExit(f"{task.key.kernel}: the run has no confirmed winner")
-    winner = config_key(selection.winner)
+    ships = select_shipped(selection)
+    winner = config_key(ships.config)
     (search_us,) = (
         trial.median_us
         for trial in store.trials(task.task_id)
         if config_key(trial.config) == winner and trial.median_us is not None
     )
     workload = dict(task.key.workload.dims)
-    return Winner(task.key.kernel, workload, dict(selection.winner), search_us, selection.median_us)
+    assert ships.median_us is not None
+    return Winner(task.key.kernel, workload, dict(ships.config), search_us, ships.median_us)
 
 
 def bench(winner: Winner, configs: Sequence[dict[str, object]], pairs: int) -> list[dict]:
@@ -118,7 +133,7 @@ def judge_task(winners: Sequence[Winner], pairs: int) -> dict[str, object]:
     return {
         "distinct_winners": len({config_key(winner.config) for winner in winners}),
         "over_best": [round(ratio, 4) for ratio in over_best],
-        "within_3_percent": sum(ratio <= 1 + _ALLOWED for ratio in over_best),
+        "within_5_percent": sum(ratio <= 1 + _ALLOWED for ratio in over_best),
         "confirmed_us": [winner.confirmed_us for winner in winners],
         "alone_us": [row["median_us"] for row in alone],
         "search_over_confirmation": [round(share, 3) for share in shares],
@@ -130,13 +145,16 @@ def main() -> None:
     """Parse the options, run, print and write the outcome."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--busy", type=int, default=0, help="runs beside a busy process")
     parser.add_argument("--pairs", type=int, default=300, help="passes of the long comparison")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     walls, by_task = [], defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="quickstarts-") as scratch:
         for run in range(options.runs):
-            wall, winners = run_quickstart(Path(scratch) / f"{run}")
+            beside = run >= options.runs - options.busy
+            with beside_busy_process() if beside else nullcontext():
+                wall, winners = run_quickstart(Path(scratch) / f"{run}")
             walls.append(round(wall, 1))
             for winner in winners:
                 by_task[winner.task].append(winner)
@@ -147,6 +165,7 @@ def main() -> None:
         "processors": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "triton": triton.__version__,
+        "runs_beside_a_busy_process": options.busy,
         "wall_s": walls,
         "wall_median_s": statistics.median(walls),
         "tasks": {task: judge_task(winners, options.pairs) for task, winners in by_task.items()},

@@ -103,7 +103,8 @@ _FILE_MODULE = re.compile(r"\btuner_kernels_(\w+)_[0-9a-f]{8}\b")
 _LISTING = frozenset({"listdir", "iterdir", "scandir", "walk", "glob", "rglob"})
 #: Files that the farm writes beside a user's code, and files that Python reads by itself.
 _NO_DATA = re.compile(
-    r"(^\.|^__pycache__$|^measured\.json$|@.*\.json$|\.(py|pyc|db|db-\w+|sqlite3?|html|log|lock|md)$)"
+    r"(^\.|^(__pycache__|measured\.json|config\.ya?ml)$|@.*\.json$"
+    r"|\.(py|pyc|db|db-\w+|sqlite3?|html|log|lock|md)$)"
 )
 #: Sources that include others of their kind.
 _SOURCES = re.compile(r"\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl|hip)$")
@@ -242,15 +243,19 @@ class _Text:
         for file in self.reach.modules:
             text = text_of(file)
             parts = {part for chains in text.reads.values() for chain in chains for part in chain}
-            if parts & {"environ", "getenv"} or "environ" in text.bound or "getenv" in text.bound:
+            if parts & {"environ", "getenv"} or {"os.environ", "os.getenv"} & {*text.imports}:
                 found |= {word: os.environ[word] for word in text.words if word in os.environ}
         return found
 
     def _list_launched(self) -> Iterator[str]:
         """The device code of the jitted functions that host code of own modules names."""
         seen: set[int] = set()
+        lazy = self._find_lazy()
         for file, name in self.reach.modules.items():
-            module = _load(name, file)
+            module = sys.modules.get(name)
+            if module is None and (file in lazy or (_farm_module(file) and file.endswith(".py"))):
+                with suppress(Exception):
+                    module = importlib.import_module(name)
             if module is None:
                 continue
             text = text_of(file)
@@ -258,13 +263,38 @@ class _Text:
                 if _find_jitted(vars(module).get(function)) is not None:
                     continue  # device code: what it calls is in its own digest
                 for chain in chains:
-                    fn = _find_jitted(self._find(module, text.bound, chain))
+                    fn = _find_jitted(self._find(module, text.bound, chain, lazy))
                     if fn is not None and id(fn) not in seen:
                         seen.add(id(fn))
                         yield kernel_hash(fn)
 
+    def _find_lazy(self) -> set[str]:
+        """The modules that functions import and that reach device code: they may be imported here.
+
+        What a script imports below `if __name__ == "__main__"` is not, nor are modules without
+        device code: their import may do anything.
+        """
+        texts = {file: text_of(file) for file in self.reach.modules}
+        device = {
+            file
+            for file, text in texts.items()
+            if any(name.partition(".")[0] == "triton" for name in text.imports)
+        }
+        named: set[str | None] = set()
+        for file, module in self.reach.modules.items():
+            package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
+            for where, name in texts[file].bound.values():
+                with suppress(ImportError):
+                    full = importlib.util.resolve_name(where, package)
+                    named |= {module_file(full), module_file(f"{full}.{name}")}
+        return {file for file in self.reach.dependents(device) if file in named}
+
     def _find(
-        self, module: ModuleType, bound: Mapping[str, tuple[str, str]], chain: tuple[str, ...]
+        self,
+        module: ModuleType,
+        bound: Mapping[str, tuple[str, str]],
+        chain: tuple[str, ...],
+        lazy: set[str],
     ) -> Any:
         """The value of a dotted name in a module; None where it is not known."""
         first, *rest = chain
@@ -273,9 +303,10 @@ class _Text:
             where, name = bound[first]
             with suppress(Exception):
                 full = importlib.util.resolve_name(where, module.__package__ or "")
-                file = module_file(full)
-                if file is not None and self._belongs(file):
-                    found = getattr(importlib.import_module(full), name, None)
+                file = module_file(full) or ""
+                if file in lazy or (_farm_module(file) and is_counted(full)):
+                    found = importlib.import_module(full)
+                    found = getattr(found, name, None) if name else found
         for name in rest:
             found = inspect.getattr_static(found, name, None) if found is not None else None
         return found
@@ -284,15 +315,6 @@ class _Text:
 def _find_jitted(found: Any) -> Any:
     """The function below `@triton.jit` and other decorators; None for plain functions."""
     return None if inspect.isfunction(found) or found is None else base_function(found)
-
-
-def _load(name: str, file: str) -> ModuleType | None:
-    """A module that was reached, imported if it is not yet; None where it cannot be."""
-    loaded = sys.modules.get(name)
-    if loaded is None and file.endswith(".py"):
-        with suppress(Exception):
-            loaded = importlib.import_module(name)
-    return loaded
 
 
 # -- what is own -----------------------------------------------------------------------------------
@@ -392,7 +414,7 @@ def _find_named(file: str, _own: object, _folder: object, _working: object) -> f
     text = text_of(file)
     words = {word for word in text.words if any(c.isalnum() or c in "*?" for c in word)}
     parts = {part for chains in text.reads.values() for chain in chains for part in chain}
-    lists = bool(parts & _LISTING) or bool(_LISTING & text.bound.keys())
+    lists = bool(parts & _LISTING)
     found = set(_list_named(os.path.dirname(file), frozenset(words), lists))
     for word in words:
         if "." in word and not word.startswith(".") and os.path.isfile(word):

@@ -107,7 +107,8 @@ class ModuleText:
     words: frozenset[str] = frozenset()
     #: Dotted names that it reads, by the function at top level that reads them (`""`: others).
     reads: Mapping[str, frozenset[tuple[str, ...]]] = field(default_factory=dict)
-    #: What `from module import name` binds: local name -> module with its dots, name.
+    #: What import statements inside functions bind: local name -> module with its dots, name (`""`
+    #: for the module itself).
     bound: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -129,6 +130,7 @@ def _read_text(file: str, modified: int, size: int) -> ModuleText:
     bound: dict[str, tuple[str, str]] = {}
     for top in tree.body:
         here = reads.setdefault(top.name if isinstance(top, ast.FunctionDef) else "", set())
+        lazy = isinstance(top, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for node in ast.walk(top):
             imports.update(dict.fromkeys(_names(node)))
             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
@@ -136,9 +138,8 @@ def _read_text(file: str, modified: int, size: int) -> ModuleText:
                 words.update(_WORDS.findall(text))
             elif isinstance(node, ast.Name | ast.Attribute) and (chain := chain_of(node)):
                 here.add(chain)
-            elif isinstance(node, ast.ImportFrom):
-                module = "." * node.level + (node.module or "")
-                bound.update({a.asname or a.name: (module, a.name) for a in node.names})
+            elif lazy and isinstance(node, ast.Import | ast.ImportFrom):
+                bound.update(_bindings(node))
     said = normal_form(tree).encode("utf-8", "surrogatepass")
     return ModuleText(
         hashlib.sha256(said).hexdigest(),
@@ -182,6 +183,16 @@ def _with_parents(name: str) -> list[str]:
     """`a`, `a.b` and `a.b.c` of `a.b.c`; nothing of an empty name."""
     parts = name.split(".") if name else []
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _bindings(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, tuple[str, str]]]:
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield alias.asname or alias.name, (module, alias.name)
+        else:
+            first = alias.name.partition(".")[0]
+            yield alias.asname or first, (alias.name if alias.asname else first, "")
 
 
 def _names(node: ast.AST) -> Iterator[str]:

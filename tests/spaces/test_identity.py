@@ -81,7 +81,7 @@ def test_two_modules_that_change_names_are_an_edit(folder):
 
 
 def test_environment_variables_that_the_text_names_count(folder, monkeypatch):
-    text = "Z = int(os.environ.get('OWN_SCALE', 1))\ndef scale(): return Z"
+    text = "from os import getenv as g\nZ = int(g('OWN_SCALE', 1))\ndef scale(): return Z"
     found = [folder.identity(text)]
     for value in (2, 3):
         monkeypatch.setenv("OWN_SCALE", f"{value}")
@@ -173,6 +173,23 @@ def test_an_edit_after_the_import_gives_an_identity_of_its_own(folder):
     path = folder.path / f"kernel_{folder.name}.py"
     path.write_text(path.read_text() + "\nZ = 2\n")
     assert kernel.launch_hash() not in (first, folder.identity(PLAIN + "\n\nZ = 2"))
+
+
+def test_nothing_is_imported_that_a_script_alone_imports(folder):
+    """Only modules with device code are, and those that functions name."""
+    for name in ("script", "plain"):
+        folder.write(f"{name}_NAME.py", "raise SystemExit('imported')")
+    device = "import triton\nimport triton.language as tl\n@triton.jit\ndef fn(x): tl.store(x, {})"
+    found = []
+    for value in (2, 2, 3):
+        folder.write("device_NAME.py", device.format(value))
+        text = "def scale():\n    import device_NAME as d, plain_NAME\n    return d.fn[1]\n"
+        folder.identity(text + "if __name__ == '__main__':\n    import script_NAME")
+        found.append(identity_of(sys.modules[f"kernel_{folder.name}"].kernel).kernels)
+        assert f"device_{folder.name}" in sys.modules
+        assert f"plain_{folder.name}" not in sys.modules
+    assert found[0] == found[1] != found[2]
+    assert len(found[0]) == 1
 
 
 # -- modules that no text names --------------------------------------------------------------------
