@@ -68,12 +68,12 @@ print(json.dumps([
 
 
 def test_what_differs_in_compiler_options_only_is_checked_once_and_nothing_else(tmp_path):
-    """A check runs a variant on two seeds, and on the first one again."""
+    """A check runs a variant on two seeds, on the first one again, and at the edges."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-c", SCRIPT + RUNS + KEYS, f"{tmp_path}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     runs, keys = map(json.loads, done.stdout.splitlines())
-    assert runs == [3, 0, 3, True, True, True]
+    assert runs == [4, 0, 4, True, True, True]
     # What may compute something else has another key, or none.
     assert keys == [True, False, False, False, False, True, True, True]

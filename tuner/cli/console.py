@@ -69,13 +69,19 @@ def fail(message: object, hint: object = "") -> None:
         _say(f"hint: {inert(hint)}")
 
 
-def _say(line: str) -> None:
-    """Print a line to stderr; a terminal would split a word at its edge, so the line ends there."""
-    if sys.stderr.isatty():
-        width = console(stderr=True).width
+def say(text: object) -> None:
+    """Print one line of a result to stdout."""
+    _say(inert(text), stderr=False)
+
+
+def _say(line: str, *, stderr: bool = True) -> None:
+    """Print a line; a terminal would split a word at its edge, so the line ends there."""
+    stream = sys.stderr if stderr else sys.stdout
+    if stream.isatty():
+        width = console(stderr=stderr).width
         wrapped = textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
         line = "\n".join(wrapped)
-    print(line, file=sys.stderr)
+    print(line, file=stream)
 
 
 def emit(

@@ -10,7 +10,6 @@ import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import FindingError, TunerError
-from search_spaces.inert_text import inert
 from tuner.cli.command_context import (
     LARGEST,
     ConfigOption,
@@ -22,7 +21,7 @@ from tuner.cli.command_context import (
     warn_of_job_folders,
 )
 from tuner.cli.completion import complete_campaigns, complete_kernels
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note
+from tuner.cli.console import READABLE, Format, FormatOption, emit, note, say
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
 from tuner.cli.progress import watch
 from tuner.cli.regressions import follow_run
@@ -280,17 +279,17 @@ def _plan_row(task: PlannedTask) -> dict[str, object]:
 
 def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, quiet: bool) -> None:
     """The summary, the files and the winners; to stderr all but the winners' data."""
-    say = print if style is Format.TABLE else note
-    say(inert(outcome.summary))
+    tell = say if style is Format.TABLE else note
+    tell(outcome.summary)
     if outcome.report is not None:
-        say(f"report: {inert(outcome.report)}")
+        tell(f"report: {outcome.report}")
     for path in outcome.tables:
-        say(f"table: {inert(path)}")
+        tell(f"table: {path}")
     if outcome.tables:
         from tuner.tables import list_coverage_lines
 
         for line in list_coverage_lines(outcome.tables):
-            say(inert(line))
+            tell(line)
     if quiet and style is Format.TABLE:
         return
     rows = _winners(settings, outcome.run_id, style)
