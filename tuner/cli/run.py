@@ -10,6 +10,7 @@ import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import FindingError, TunerError
+from search_spaces.inert_text import inert
 from tuner.cli.command_context import (
     LARGEST,
     ConfigOption,
@@ -279,12 +280,12 @@ def _plan_row(task: PlannedTask) -> dict[str, object]:
 
 def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, quiet: bool) -> None:
     """The summary, the files and the winners; to stderr all but the winners' data."""
-    tell = say if style is Format.TABLE else note
+    tell, name = (say, print) if style is Format.TABLE else (note, note)
     tell(outcome.summary)
     if outcome.report is not None:
-        tell(f"report: {outcome.report}")
+        name(f"report: {inert(outcome.report)}")
     for path in outcome.tables:
-        tell(f"table: {path}")
+        name(f"table: {inert(path)}")
     if outcome.tables:
         from tuner.tables import list_coverage_lines
 
