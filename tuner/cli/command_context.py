@@ -29,6 +29,15 @@ def flag(*names: str, **options: Any) -> Any:
     return typer.Option(*names, metavar="", **options)
 
 
+KernelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        help="A kernel beyond the built-in ones and those of config.yaml, as file.py:object; "
+        "may be repeated.",
+        show_default=False,
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

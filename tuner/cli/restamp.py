@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.command_context import ConfigOption, configured_kernels, flag, settings_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    KernelsOption,
+    configured_kernels,
+    flag,
+    settings_of,
+)
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, step_progress
 
@@ -30,14 +36,7 @@ def restamp(
         bool, flag("--drop", help="Take entries out of their tables that cannot be carried over.")
     ] = False,
     dry_run: Annotated[bool, flag("--dry-run", help="Compare, and write nothing.")] = False,
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A kernel beyond the built-in ones and those of config.yaml, as file.py:object; "
-            "may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    kernel: KernelsOption = None,
     config: ConfigOption = None,
     quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,

@@ -12,7 +12,13 @@ import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import ConfigOption, configured_kernels, flag, settings_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    KernelsOption,
+    configured_kernels,
+    flag,
+    settings_of,
+)
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.progress import watch
 from tuner.cli.stop_signals import interruptible
@@ -94,14 +100,7 @@ def upgrade_check(
             help="Build and measure nothing; the device may be absent. Lists what has changed.",
         ),
     ] = False,
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A kernel beyond the built-in ones and those of config.yaml, as file.py:object; "
-            "may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    kernel: KernelsOption = None,
     config: ConfigOption = None,
     quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,
