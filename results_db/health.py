@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, func, select, text
+from sqlalchemy import Column, Connection, Float, Select, func, select, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import Session
 
@@ -147,7 +147,8 @@ def _unreadable(connection: Connection) -> Iterator[str]:
 
 def _make_reader(column: Column[Any], dialect: Dialect) -> Callable[[Any], None]:
     kind = column.type.dialect_impl(dialect)
-    process = kind.result_processor(dialect, None)
+    # A floating point number is as its driver gives it, and PostgreSQL's asks for a type code here.
+    process = None if isinstance(kind, Float) else kind.result_processor(dialect, None)
     expected: Any = object if isinstance(kind, Json | Samples) else column.type.python_type
     if expected is float:
         expected = (float, int)
