@@ -43,7 +43,14 @@ from typing import Any, ClassVar, Protocol
 from search_spaces.errors import KernelError
 from search_spaces.object_state import ObjectState, StateError
 from search_spaces.records import digest
-from search_spaces.source_reach import Reach, list_imports, module_file, reach_of, text_of
+from search_spaces.source_reach import (
+    Reach,
+    list_imports,
+    module_file,
+    package_of,
+    reach_of,
+    text_of,
+)
 from tuner.runtime.device_code import base_function, kernel_hash, stamp
 
 #: The farm's packages.
@@ -232,8 +239,7 @@ class _Text:
         """The top-level names of the libraries that own code imports or holds."""
         found = set(state.libraries)
         for file, module in self.reach.modules.items():
-            package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
-            found.update(list_imports(file, package))
+            found.update(list_imports(file, package_of(file, module)))
         tops = {name.partition(".")[0] for name in found}
         return {top for top in tops if top and _is_library(top)} - self.own
 
@@ -282,7 +288,7 @@ class _Text:
         }
         named: set[str | None] = set()
         for file, module in self.reach.modules.items():
-            package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
+            package = package_of(file, module)
             for where, name in texts[file].bound.values():
                 with suppress(ImportError):
                     full = importlib.util.resolve_name(where, package)

@@ -54,6 +54,11 @@ class Reach:
             found |= more
 
 
+def package_of(file: str, module: str) -> str:
+    """The package against which a module resolves its relative imports."""
+    return module if file.endswith("__init__.py") else module.rpartition(".")[0]
+
+
 def reach_of(
     file: Path,
     module: str,
@@ -77,7 +82,7 @@ def reach_of(
         named = reach.imports[source] = set()
         if not into_installed and any(f"/{folder}/" in source for folder in _INSTALLED):
             continue
-        package = name if source.endswith("__init__.py") else name.rpartition(".")[0]
+        package = package_of(source, name)
         for imported, origin in _origins(source, package, name, belongs):
             named.add(origin)
             waiting.append((origin, imported))
