@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from search_spaces.records import Device
@@ -36,12 +37,7 @@ def cpu_device(root: Path = Path("/")) -> Device:
 
 def physical_cores(root: Path = Path("/")) -> int:
     """Physical cores that this process may keep busy: those of its affinity, up to its quota."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
-    cores = set()
-    for cpu in usable:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        package, core = (_text(topology / n) for n in ("physical_package_id", "core_id"))
-        cores.add((package, core) if core else ("", str(cpu)))
+    cores = group_by_core(affinity() or {0}, root)
     quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not quota:
         group = root / "sys/fs/cgroup/cpu"
@@ -49,6 +45,21 @@ def physical_cores(root: Path = Path("/")) -> int:
     if quota.isdecimal() and period.isdecimal() and int(period):
         return max(1, min(len(cores), math.floor(int(quota) / int(period))))
     return max(1, len(cores))
+
+
+def affinity() -> set[int]:
+    """The processors this process may use; empty if the system does not say."""
+    return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set()
+
+
+def group_by_core(usable: Iterable[int], root: Path = Path("/")) -> list[list[int]]:
+    """The usable logical processors by physical core, ordered by the first one of each core."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for processor in sorted(usable):
+        topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
+        package, core = (_text(topology / n) for n in ("physical_package_id", "core_id"))
+        found.setdefault((package, core) if core else ("", f"{processor}"), []).append(processor)
+    return list(found.values())
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:

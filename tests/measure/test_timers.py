@@ -6,6 +6,7 @@ import itertools
 import pickle
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from workers.measure.timers.graph import CaptureFailed, GraphTimer
 from workers.measure.timers.methods import METHODS, choose_method, gpu_timer
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.slots import Slot, by_candidate, chunks, plan_slots
+from workers.measure.timers.thread_team import ThreadTeam
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
 
@@ -105,6 +107,43 @@ def test_the_overhead_is_subtracted_down_to_a_minimum(clock):
     (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9).collect([busy], [[0]] * 3)
     assert (plain, some) == ([500.0] * 3, [400.0] * 3)
     assert all(0 < time_us < 1 for time_us in less)
+
+
+class WaitingTeam(ThreadTeam):
+    """Threads that wait as often as a test says."""
+
+    def __init__(self, clock: GivenClock, waits: Iterator[bool]) -> None:
+        super().__init__()
+        self.calls = 0
+        self._clock, self._script, self._total_us = clock, waits, 0.0
+
+    def enter(self) -> None:
+        """Bind nothing."""
+
+    def waited_us(self) -> float:
+        return self._total_us
+
+    def call(self) -> None:
+        self.calls += 1
+        self._clock.wait(500.0)
+        if next(self._script):
+            self._clock.wait(3000.0)
+            self._total_us += 3000.0
+
+
+def test_a_batch_whose_threads_waited_is_timed_again(clock):
+    team = WaitingTeam(clock, itertools.cycle([False, False, False, True]))
+    timer = PerfCounterTimer(0.0, WarmUp(), team=team)
+    (samples,) = timer.collect([Candidate("A", team.call)], [[0]] * 40)
+    assert samples == [500.0] * 40
+
+
+def test_no_more_batches_are_repeated_than_kept(clock):
+    team = WaitingTeam(clock, itertools.repeat(True))
+    timer = PerfCounterTimer(0.0, WarmUp(), team=team)
+    (samples,) = timer.collect([Candidate("A", team.call)], [[0]] * 40)
+    assert samples == [3500.0] * 40
+    assert team.calls < 100
 
 
 # -- slots -----------------------------------------------------------------------------------------

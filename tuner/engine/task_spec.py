@@ -10,7 +10,7 @@ from search_spaces.records import Config, Value
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
-from workers.measure.race.screening import sufficient_samples
+from workers.measure.race.screening import was_dropped
 from workers.measured_task import MeasuredTask
 
 
@@ -92,10 +92,9 @@ class TaskSpec(MeasuredTask):
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""
-        if record is None:
-            return False
-        sufficient = sufficient_samples(self.protocol, record.median_us or 0.0)
-        return 0 < len(record.samples_us) < sufficient
+        return record is not None and was_dropped(
+            self.protocol, record.samples_us, record.incumbent_samples_us
+        )
 
     def same_kernel_and_device(self, other: TaskSpec) -> bool:
         """Whether another task differs in its workload only, so that its winner may help here."""

@@ -7,10 +7,11 @@ the measured times.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from workers import backend_kinds
+from workers.host import affinity, group_by_core
 
 
 def shares(
@@ -24,18 +25,13 @@ def shares(
     """
     if usable is None:
         usable = affinity()
-    cores = _physical(usable, root)
+    cores = group_by_core(usable, root)
     if not numbers or max(numbers) >= len(cores):
         return {}, frozenset(usable)
     launch = {number: cores[number][0] for number in numbers}
     taken = {processor for number in numbers for processor in cores[number]}
     others = set(usable) - taken or set(usable) - set(launch.values())
     return (launch, frozenset(others)) if others else ({}, frozenset(usable))
-
-
-def affinity() -> set[int]:
-    """The processors this process may use; empty if the system does not say."""
-    return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set()
 
 
 def number(kind: str, index: int) -> int:
@@ -48,17 +44,3 @@ def number(kind: str, index: int) -> int:
     if index < len(names) and names[index].isdecimal():
         return int(names[index])
     return index
-
-
-def _physical(usable: Collection[int], root: Path) -> Sequence[Sequence[int]]:
-    """The usable logical processors by physical core, ordered by the first one of each core."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for processor in sorted(usable):
-        topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-        try:
-            package = (topology / "physical_package_id").read_text().strip()
-            core = (topology / "core_id").read_text().strip()
-        except OSError:
-            package, core = "", f"{processor}"
-        found.setdefault((package, core), []).append(processor)
-    return list(found.values())

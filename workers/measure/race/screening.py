@@ -10,7 +10,7 @@ smallest time of all candidates and the incumbent,
 
 Where f >= 1 ms, times vary less, and a sample takes long. There the limit is `near` for n = 1 and
 the geometric mean of `near` and `hopeless` for n <= 3, and the screening ends after 12 samples, or
-6 where f >= 10 ms. The race decides between those that are left.
+6 where f >= 10 ms, as f is at the first checkpoint. The race decides between those that are left.
 """
 
 from __future__ import annotations
@@ -33,13 +33,22 @@ _MINIMUM_UP_TO = 3
 _LONG_US = 1000.0
 #: The most samples of a screening of kernels from these times on, longest first.
 _LONG_SAMPLES = ((10_000.0, 6), (_LONG_US, 12))
-#: A candidate's stored time is at least this share of its samples, whatever the device's clock.
-_STORED_SHARE = 0.85
 
 
-def sufficient_samples(protocol: MeasurementProtocol, time_us: float) -> int:
-    """The fewest samples of a candidate with this stored time that no screening dropped."""
-    return int(min(max(protocol.pairs), _most_samples(time_us / _STORED_SHARE)))
+def was_dropped(
+    protocol: MeasurementProtocol, samples_us: Sequence[float], incumbent_us: Sequence[float] = ()
+) -> bool:
+    """Whether a screening dropped the candidate with these samples before its end.
+
+    incumbent_us: the incumbent's samples of the same passes; empty where there was none. How many
+    samples a screening takes follows from the fastest one at its first checkpoint, which is one of
+    these, or one of a faster candidate.
+    """
+    if not samples_us:
+        return False
+    first = max(1, min(protocol.pairs))
+    fastest = min([*samples_us[:first], *incumbent_us[:first]])
+    return len(samples_us) < min(max(protocol.pairs), max(first, _most_samples(fastest)))
 
 
 def _most_samples(time_us: float) -> float:

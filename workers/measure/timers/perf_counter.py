@@ -13,12 +13,16 @@ from workers.measure.timers.slots import (
     no_garbage_collection,
     plan_slots,
 )
+from workers.measure.timers.thread_team import ThreadTeam
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
 
 #: A candidate that takes this many times as long as the fastest may have shorter batches: their
 #: bias does not change the ranking.
 _SLOW = 4.0
+#: A batch is timed again if its threads have waited for this share of it, up to so many times.
+#: There are no more repetitions than batches that are kept.
+_WAITED, _REPETITIONS = 0.02, 8
 
 
 class PerfCounterTimer:
@@ -26,7 +30,8 @@ class PerfCounterTimer:
 
     Caches are warm, because a batch repeats the call on the same buffers. Under the cache policy
     `rotate` each call uses the next of its candidate's copies. overhead_us: time to read the clock,
-    which is subtracted from every batch.
+    which is subtracted from every batch. team: the threads that run them; a batch during which
+    they waited for a processor is timed again.
     """
 
     method = "perf_counter"
@@ -38,6 +43,7 @@ class PerfCounterTimer:
         overhead_us: float = 0.0,
         cache: str = "warm",
         quantum_us: float = 0.0,
+        team: ThreadTeam | None = None,
     ) -> None:
         self.cache = cache
         self.quantum_us = quantum_us
@@ -45,10 +51,14 @@ class PerfCounterTimer:
         self._overhead_us = overhead_us
         self._warm_up = warm_up
         self._once_us: dict[Candidate, float] = {}
+        self._team = team or ThreadTeam()
+        self._kept = self._repeated = 0
 
     def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
-        candidate.enter()
-        self._warm_up.run(candidate.run, warm_ms)
+        with self._team.left_afterwards():
+            candidate.enter()
+            self._team.enter()
+            self._warm_up.run(candidate.run, warm_ms)
         return 0.0
 
     def collect(
@@ -56,11 +66,12 @@ class PerfCounterTimer:
     ) -> list[list[float]]:
         slots = plan_slots(candidates, orders)
         times_us = []
-        with no_garbage_collection():
+        with no_garbage_collection(), self._team.left_afterwards():
             batches = self._batches(candidates)
             for slot in slots:
                 candidate = candidates[slot.candidate]
                 candidate.enter()
+                self._team.enter()
                 calls = self._calls(candidate, slot)
                 if len(candidates) > 1:
                     next(calls)()
@@ -97,6 +108,7 @@ class PerfCounterTimer:
         """The fastest of three calls, in us."""
         if candidate not in self._once_us:
             candidate.enter()
+            self._team.enter()
             calls = self._calls(candidate, Slot(0, 0, candidate.run))
             next(calls)()
             self._once_us[candidate] = min(self._time_batch(calls, 1)[0] for _ in range(3))
@@ -107,10 +119,22 @@ class PerfCounterTimer:
     ) -> tuple[float, object]:
         """Mean time of a call in us, and what the last one returned."""
         batch = list(itertools.islice(calls, count))
-        last = batch.pop()
-        start = time.perf_counter_ns()
-        for run in batch:
-            run()
-        result = last()
-        elapsed_us = (time.perf_counter_ns() - start) / 1000
+        for _ in range(_REPETITIONS + 1):
+            before_us = self._team.waited_us()
+            elapsed_us, result = _time_calls(batch)
+            waited_us = self._team.waited_us() - before_us
+            if waited_us <= _WAITED * elapsed_us or self._repeated > self._kept:
+                break
+            self._repeated += 1
+        self._kept += 1
         return max(0.001, elapsed_us - self._overhead_us) / count, result
+
+
+def _time_calls(calls: Sequence[Callable[[], object]]) -> tuple[float, object]:
+    """How long all calls take, in us, and what the last one returned."""
+    *others, last = calls
+    start = time.perf_counter_ns()
+    for run in others:
+        run()
+    result = last()
+    return (time.perf_counter_ns() - start) / 1000, result
