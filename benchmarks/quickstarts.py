@@ -1,9 +1,9 @@
 """Do quickstarts of one seed agree? Run several, then compare all that they ship side by side.
 
-    python benchmarks/quickstarts.py [--runs 10] [--busy 5] [--pairs 300] [--output FILE]
+    python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--output FILE]
 
-Each run has a folder and a database of its own; the last `--busy` ones run beside a process that
-never sleeps. The output names, for each run, the seconds from Enter to the prompt, and for each CPU
+Each run has a folder and a database of its own in FOLDER, and is not repeated where it is there;
+the last `--busy` ones run beside a process that never sleeps. The output names, for each run, the seconds from Enter to the prompt, and for each CPU
 task the median of what it ships in the search over that in the confirmation; then, for each task,
 the time of what each run ships over the best of all runs by one long interleaved comparison
 (`tuner bench`). `alone_us` is a control: the median of one config in several such comparisons
@@ -20,7 +20,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -64,12 +63,16 @@ class Winner:
 
 
 def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
-    """Wall time in seconds of one quickstart in an empty folder, and its winners on the CPU."""
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "config.yaml", folder)
-    began = time.monotonic()
-    subprocess.run([*_TUNER, "run", "quickstart", "--quiet"], cwd=folder, check=True)
-    return time.monotonic() - began, _read_winners(folder / "results/tuner.db")
+    """Wall time in seconds of one quickstart in a folder, and its winners on the CPU."""
+    wall = folder / "wall_s"
+    if not wall.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copy(ROOT / "config.yaml", folder)
+        began = time.monotonic()
+        subprocess.run([*_TUNER, "run", "quickstart", "--quiet"], cwd=folder, check=True)
+        wall.write_text(f"{time.monotonic() - began}")
+    return float(wall.read_text()), _read_winners(folder / "results/tuner.db")
 
 
 @contextmanager
@@ -144,21 +147,21 @@ def judge_task(winners: Sequence[Winner], pairs: int) -> dict[str, object]:
 def main() -> None:
     """Parse the options, run, print and write the outcome."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--busy", type=int, default=0, help="runs beside a busy process")
     parser.add_argument("--pairs", type=int, default=300, help="passes of the long comparison")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     walls, by_task = [], defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="quickstarts-") as scratch:
-        for run in range(options.runs):
-            beside = run >= options.runs - options.busy
-            with beside_busy_process() if beside else nullcontext():
-                wall, winners = run_quickstart(Path(scratch) / f"{run}")
-            walls.append(round(wall, 1))
-            for winner in winners:
-                by_task[winner.task].append(winner)
-            print(f"run {run + 1}: {wall:.1f} s", file=sys.stderr)
+    for run in range(options.runs):
+        beside = run >= options.runs - options.busy
+        with beside_busy_process() if beside else nullcontext():
+            wall, winners = run_quickstart(options.folder / f"{run}")
+        walls.append(round(wall, 1))
+        for winner in winners:
+            by_task[winner.task].append(winner)
+        print(f"run {run + 1}: {wall:.1f} s", file=sys.stderr)
     outcome = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": cpu_device().name,
