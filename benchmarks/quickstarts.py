@@ -3,12 +3,12 @@
     python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--output FILE]
 
 Each run has a folder and a database of its own in FOLDER, and is not repeated where it is there;
-the last `--busy` ones run beside a process that never sleeps. The output names, for each run, the seconds from Enter to the prompt, and for each CPU
-task the median of what it ships in the search over that in the confirmation; then, for each task,
-the time of what each run ships over the best of all runs by one long interleaved comparison
-(`tuner bench`). `alone_us` is a control: the median of one config in several such comparisons
-without any search, which says how far the machine itself repeats a figure. Keep the machine quiet
-while it runs.
+the last `--busy` ones run beside a process that never sleeps. The output names, for each run, the
+seconds from Enter to the prompt, and for each CPU task the median of what it ships in the search
+over that in the confirmation; then, for each task, the time of what each run ships over the best of
+all runs by one long interleaved comparison (`tuner bench`). `alone_us` is a control: the median of
+one config in several such comparisons without any search, which says how far the machine itself
+repeats a figure. Keep the machine quiet while it runs.
 """
 
 from __future__ import annotations

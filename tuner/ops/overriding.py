@@ -21,6 +21,8 @@ from tuner.ops.problem import PLAIN
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _Function = Callable[_Parameters, _Result]
+#: Types of arguments that override nothing; Dynamo of torch 2.11 cannot look into some of them.
+_VALUES = (int, float, str, tuple, list, dict, type(None), torch.dtype, torch.device)
 
 
 def overridable(
@@ -37,7 +39,7 @@ def overridable(
                 if isinstance(each, torch.Tensor):
                     if torchs is not None and _is_foreign(each):
                         return torchs(*given, **named)  # type: ignore[return-value]
-                elif hasattr(type(each), "__torch_function__"):
+                elif not isinstance(each, _VALUES) and hasattr(type(each), "__torch_function__"):
                     found: _Result = handle_torch_function(call, (each,), *given, **named)
                     return found
             return function(*given, **named)
