@@ -163,7 +163,6 @@ __getattr__ = lazy_names(
         "tune": "tuner.api",
         "write_report": "reports:write",
     },
-    renamed={"check_dims": "Dims", "synthesise": "synthesize"},
 )
 
 

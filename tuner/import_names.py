@@ -65,21 +65,15 @@ def user_module(package: str, folders: Sequence[str] | None = None) -> Path | No
     return None
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, str], *, renamed: Mapping[str, str] | None = None
-) -> Callable[[str], object]:
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """The `__getattr__` of a package that imports each of its names at first use.
 
     homes: for every name the module that defines it, as `module` or, where the module has another
     name for it, `module:attribute`. The package lists the same names under `TYPE_CHECKING`.
-    renamed: former names with the present ones, which the error for a former name gives.
     """
 
     def __getattr__(name: str) -> object:
         home = homes.get(name)
-        if home is None and renamed and name in renamed:
-            text = f"{package}.{name} is now {package}.{renamed[name]}"
-            raise _refuse(ImportError(text), sys._getframe(1))
         if home is None:
             raise _missing(package, name, sys._getframe(1))
         module, _, attribute = home.partition(":")
@@ -98,15 +92,8 @@ def _missing(package: str, name: str, importer: FrameType) -> Exception:
     if theirs is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}")
     clash = ImportClash(package, theirs, f"{theirs} cannot be imported for its {name}")
-    return _refuse(clash, importer)
-
-
-def _refuse(error: ImportError, importer: FrameType) -> Exception:
-    """The error, or one of its text that `hasattr` and others expect.
-
-    `from package import name` replaces the text of an AttributeError.
-    """
-    return error if _is_from_import(importer) else AttributeError(f"{error}")
+    # `hasattr` expects an AttributeError, whose text `from package import name` would replace.
+    return clash if _is_from_import(importer) else AttributeError(f"{clash}")
 
 
 def _is_from_import(frame: FrameType) -> bool:

@@ -74,18 +74,7 @@ CASES = {
     ),
     "wall time of a budget": (
         campaign("budget: {wall: 5m}"),
-        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: a budget limits one task, and "
-        "`wall` the whole run",
-    ),
-    "runners of CPUs outside devices": (
-        "version: 1\npool:\n  cpu_runners: 2\n",
-        "config.yaml:3: pool.cpu_runners: set in `devices` now; write "
-        "`devices: {cpu: {runners: 2}}`",
-    ),
-    "simulated devices outside devices": (
-        "version: 1\npool: {simulated: {runners: 2}}\n",
-        "config.yaml:2: pool.simulated: set in `devices` now; write "
-        "`devices: {simulated: {runners: 4, options: {seed: 1}}}`",
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: unknown key",
     ),
     "number of runners": (
         "version: 1\npool: {devices: {cpu: {runners: few}}}\n",

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from results_db.masking import mask_passwords
 from search_spaces.near_names import did_you_mean
-from tuner.settings.sections import RENAMED, ConfigError, Settings
+from tuner.settings.sections import ConfigError, Settings
 from tuner.settings.yaml_file import KeyPath
 
 Where = Callable[[KeyPath], str]
@@ -79,9 +79,6 @@ def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tupl
     item = items[0]
     place = f"{where(path)}: {format_path(path)}"
     known = _keys_at(path[:-1])
-    if item["type"] == "extra_forbidden" and path[-2:] in RENAMED:
-        text, hint = RENAMED[path[-2:]]
-        return f"{place}: {text}", hint
     if item["type"] == "extra_forbidden":
         hint = f"valid keys here: {', '.join(known)}" if known else ""
         return f"{place}: unknown key{did_you_mean(str(path[-1]), known)}", hint

@@ -448,21 +448,3 @@ class Settings(SettingsSection):
     """Kernels beyond the built-in ones and entry points: `module:object` or `file.py:object`."""
     campaigns: dict[str, CampaignConfig] = Field(default_factory=dict)
     """Campaigns by name."""
-
-
-#: Keys that have another name now: the ends of their paths, and a remedy.
-RENAMED: dict[tuple[str | int, ...], tuple[str, str]] = {
-    ("budget", "wall"): (
-        "a budget limits one task, and `wall` the whole run",
-        "write `search: 4m` in the budget for the search time of a task, or `wall: 4m` in the "
-        "campaign for the whole run",
-    ),
-    ("pool", "cpu_runners"): (
-        "set in `devices` now; write `devices: {cpu: {runners: 2}}`",
-        "`runners: null` means one per machine",
-    ),
-    ("pool", "simulated"): (
-        "set in `devices` now; write `devices: {simulated: {runners: 4, options: {seed: 1}}}`",
-        "all keys but `runners` are options",
-    ),
-}

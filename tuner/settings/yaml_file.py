@@ -1,6 +1,6 @@
 """YAML as config.yaml uses it: one mapping, strict scalars, and the line of every key.
 
-ruamel.yaml scans and parses; its events carry the lines. The scalar rules are those of the YAML 1.2
+ruamel.yaml composes nodes, which have their lines. The scalar rules are those of the YAML 1.2
 core schema without its octal and hexadecimal numbers: `on`, `yes`, `12:30` and dates stay text, and
 a number with a leading zero, which YAML 1.1 reads as octal, is refused.
 """
@@ -8,14 +8,13 @@ a number with a leading zero, which YAML 1.1 reads as octal, is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ruamel.yaml import YAML
-from ruamel.yaml import events as yaml
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from results_db.masking import mask_passwords, masked_within
@@ -41,6 +40,8 @@ _WORDS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("~", "null", "Null", "NULL", ""), None),
 }
+#: Of what has no tag of its own.
+_CORE_TAGS = "tag:yaml.org,2002:"
 _TEXT_HINT = "quote text that contains `:`, `#`, `*` or `@`"
 _START_HINT = "start it with `version: 1`, or let `tuner init` write an example"
 
@@ -77,133 +78,104 @@ def read(path: Path) -> Document:
             "split the file, or give sizes as `ranges` with histograms",
         )
     try:
-        root = _Nodes(path.name, YAML(typ="safe", pure=True).parse(text)).root()
+        root = YAML(typ="safe", pure=True).compose(text)
     except YAMLError as error:
         raise _syntax_error(path, error) from error
-    if root is None or root.value is None:
-        raise ConfigError(f"{path.name} is empty", _START_HINT)
-    if not isinstance(root.value, dict):
-        raise ConfigError(
-            f"{path.name}:1: expected a mapping of sections, found {_kind(root.value)}", _START_HINT
-        )
+    except RecursionError:
+        raise ConfigError(f"{path.name}: nested too deeply", "write fewer levels") from None
     plain = _PlainData(path.name)
-    return Document(path, plain.of_mapping(_with_merged(root), ()), plain.lines)
+    if root is None or (isinstance(root, ScalarNode) and plain.scalar(root) is None):
+        raise ConfigError(f"{path.name} is empty", _START_HINT)
+    if not isinstance(root, MappingNode):
+        found = _kind(plain.scalar(root) if isinstance(root, ScalarNode) else [])
+        raise ConfigError(
+            f"{path.name}:1: expected a mapping of sections, found {found}", _START_HINT
+        )
+    return Document(path, plain.of_mapping(root, ()), plain.lines)
 
 
 @dataclass(slots=True)
-class _Node:
-    """A value as it is written; an alias is the node of its anchor."""
+class _PlainData:
+    """Turns ruamel's nodes into Python's containers and scalars and keeps their lines.
 
-    line: int
-    #: A scalar; the items of a list, or of a mapping by their keys. Each item has its line.
-    value: bool | int | float | str | list[_Item] | dict[str, _Item] | None
-    #: What `<<` brings in, in this order.
-    merged: list[_Node] = field(default_factory=list)
-    #: Whether its end has been read.
-    whole: bool = False
+    An alias is the node of its anchor. Raises `ConfigError`.
+    """
 
+    file: str
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    #: The nodes that contain the present one.
+    _inside: list[Node] = field(default_factory=list)
 
-_Item: TypeAlias = tuple[int, _Node]
-
-
-class _Nodes:
-    """Makes nodes of ruamel's events. Raises `ConfigError` and `YAMLError`."""
-
-    def __init__(self, file: str, events: Iterator[Any]) -> None:
-        self._file, self._events = file, events
-        self._anchors: dict[str, _Node] = {}
-        self._depth = self._count = 0
-
-    def root(self) -> _Node | None:
-        """The node of the only document; None without one."""
-        found = None
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                if found is not None:
-                    raise self._error(event, "but found another document", _TEXT_HINT)
-                found = self._node(next(self._events))
+    def of_mapping(self, node: MappingNode, at: KeyPath) -> dict[str, object]:
+        """The plain value of a mapping at a path, with what it merges."""
+        self._enter(node)
+        found = {
+            key: self._value(value, (*at, key), line)
+            for key, (line, value) in self._items(node).items()
+        }
+        self._inside.pop()
         return found
 
-    def _node(self, event: Any) -> _Node:
-        if isinstance(event, yaml.AliasEvent):
-            return self._of_alias(event)
-        if event.ctag is not None:
-            tag = f"{event.ctag.handle or ''}{event.ctag.suffix}"
-            raise self._error(
-                event,
-                f"the tag {tag}; a configuration has no tags",
-                "remove it; put a text that begins with `!` in quotes",
+    def _enter(self, node: Node) -> None:
+        self._refuse_tag(node)
+        if any(node is each for each in self._inside):
+            raise _error(self.file, node, "an alias refers to its own parent", "remove the alias")
+        if len(self._inside) > _MAX_DEPTH:
+            raise ConfigError(f"{self.file}: nested too deeply", "write fewer levels")
+        self._inside.append(node)
+
+    def _value(self, node: Node, at: KeyPath, line: int) -> object:
+        if len(self.lines) >= _MAX_VALUES:
+            raise ConfigError(
+                f"{self.file}: more than {_MAX_VALUES:,} values",
+                "aliases multiply values; write fewer, as with `ranges`, or split the file",
             )
-        node = _Node(_line_of(event), None)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = node
-        self._depth += 1
-        self._count += 1
-        if self._count > 2 * _MAX_VALUES:  # a key and its value are two nodes
-            raise _make_error(self._file)
-        if self._depth > _MAX_DEPTH:
-            raise ConfigError(f"{self._file}: nested too deeply", "write fewer levels")
-        if isinstance(event, yaml.MappingStartEvent):
-            self._fill_mapping(node)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node.value = [
-                (_line_of(item), self._node(item)) for item in self._until(yaml.SequenceEndEvent)
-            ]
-        else:
-            node.value = self._scalar(event)
-        self._depth -= 1
-        node.whole = True
-        return node
+        self.lines[at] = line
+        if isinstance(node, MappingNode):
+            return self.of_mapping(node, at)
+        if isinstance(node, ScalarNode):
+            return self.scalar(node)
+        self._enter(node)
+        items = [self._value(each, (*at, i), _line_of(each)) for i, each in enumerate(node.value)]
+        self._inside.pop()
+        return items
 
-    def _of_alias(self, event: Any) -> _Node:
-        node = self._anchors.get(event.anchor)
-        if node is None:
-            raise self._error(
-                event, f"*{event.anchor} has no anchor before it", "put text with `*` in quotes"
-            )
-        if not node.whole:
-            where = f"{self._file}:{node.line}"
-            raise ConfigError(f"{where}: an alias refers to its own parent", "remove the alias")
-        return node
-
-    def _until(self, end: type) -> Iterator[Any]:
-        for event in self._events:
-            if isinstance(event, end):
-                return
-            yield event
-
-    def _fill_mapping(self, node: _Node) -> None:
-        items: dict[str, _Item] = {}
-        node.value, lines = items, dict[str, int]()
-        for event in self._until(yaml.MappingEndEvent):
-            key = self._node(event).value
+    def _items(self, node: MappingNode) -> dict[str, tuple[int, Node]]:
+        """The items of a mapping with their lines; its own come before those that `<<` brings."""
+        own: dict[str, tuple[int, Node]] = {}
+        merged: dict[str, tuple[int, Node]] = {}
+        lines: dict[str, int] = {}
+        for name, value in node.value:
+            key = self.scalar(name) if isinstance(name, ScalarNode) else None
             if not isinstance(key, str):
-                shown = event.value if isinstance(event, yaml.ScalarEvent) else "a collection"
-                raise self._error(event, f"key {shown} is not text", "put it in quotes")
+                shown = name.value if isinstance(name, ScalarNode) else "a collection"
+                raise _error(self.file, name, f"key {shown} is not text", "put it in quotes")
             if key in lines:
-                raise self._error(
-                    event,
-                    f"key {key!r} is written twice (first on line {lines[key]})",
-                    "keep one of them",
-                )
-            lines[key] = _line_of(event)
-            value = self._node(next(self._events))
-            if key == "<<" and not event.style:
-                node.merged = self._sources(event, value)
+                first = f"key {key!r} is written twice (first on line {lines[key]})"
+                raise _error(self.file, name, first, "keep one of them")
+            lines[key] = _line_of(name)
+            if key == "<<" and not name.style:
+                merged = self._merged(name, value)
             else:
-                items[key] = (lines[key], value)
+                own[key] = (lines[key], value)
+        return {**merged, **own}
 
-    def _sources(self, event: Any, node: _Node) -> list[_Node]:
-        nodes = [item for _, item in node.value] if isinstance(node.value, list) else [node]
-        if not all(isinstance(each.value, dict) for each in nodes):
-            raise self._error(
-                event, "`<<` takes a mapping or a list of mappings", "name an anchor of a mapping"
-            )
-        return nodes
+    def _merged(self, key: Node, node: Node) -> dict[str, tuple[int, Node]]:
+        found: dict[str, tuple[int, Node]] = {}
+        self._enter(node)
+        for each in node.value if isinstance(node, SequenceNode) else [node]:
+            if not isinstance(each, MappingNode):
+                text = "`<<` takes a mapping or a list of mappings"
+                raise _error(self.file, key, text, "name an anchor of a mapping")
+            found = {**self._items(each), **found}
+        self._inside.pop()
+        return found
 
-    def _scalar(self, event: Any) -> bool | int | float | str | None:
-        text: str = event.value
-        if event.style:  # quoted, or a block
+    def scalar(self, node: ScalarNode) -> bool | int | float | str | None:
+        """The value of a scalar as it is written."""
+        self._refuse_tag(node)
+        text: str = node.value
+        if node.style:  # quoted, or a block
             return text
         if text in _WORDS:
             return _WORDS[text]
@@ -212,61 +184,26 @@ class _Nodes:
         if _FLOAT.fullmatch(text):
             return float(text)
         if len(text) > _MAX_DIGITS and _DIGITS.fullmatch(text):
-            raise self._error(
-                event, f"a number of {len(text)} digits", "write a smaller one, or quote text"
-            )
+            digits = f"a number of {len(text)} digits"
+            raise _error(self.file, node, digits, "write a smaller one, or quote text")
         if _LEADING_ZERO.fullmatch(text):
-            raise self._error(
-                event,
-                f"{text} has a leading zero, which is octal in some YAML",
-                f'write {int(text)}, or "{text}" if it is text',
-            )
+            octal = f"{text} has a leading zero, which is octal in some YAML"
+            raise _error(self.file, node, octal, f'write {int(text)}, or "{text}" if it is text')
         return text
 
-    def _error(self, event: Any, problem: str, hint: str) -> ConfigError:
-        return ConfigError(f"{self._file}:{_line_of(event)}: {problem}", hint)
+    def _refuse_tag(self, node: Node) -> None:
+        if node.ctag.handle or not f"{node.tag}".startswith(_CORE_TAGS):
+            tag = f"{node.ctag.handle or ''}{node.ctag.suffix}"
+            hint = "remove it; put a text that begins with `!` in quotes"
+            raise _error(self.file, node, f"the tag {tag}; a configuration has no tags", hint)
 
 
-def _make_error(file: str) -> ConfigError:
-    return ConfigError(
-        f"{file}: more than {_MAX_VALUES:,} values",
-        "aliases multiply values; write fewer, as with `ranges`, or split the file",
-    )
+def _error(file: str, node: Node, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"{file}:{_line_of(node)}: {problem}", hint)
 
 
-def _line_of(event: Any) -> int:
-    return int(event.start_mark.line) + 1
-
-
-@dataclass(slots=True)
-class _PlainData:
-    """Turns nodes into Python's containers and scalars and keeps their lines."""
-
-    file: str
-    lines: dict[KeyPath, int] = field(default_factory=dict)
-
-    def of_mapping(self, items: dict[str, _Item], at: KeyPath) -> dict[str, object]:
-        """The plain value of a mapping at a path, with what it merges."""
-        return {key: self._item(node, (*at, key), line) for key, (line, node) in items.items()}
-
-    def _item(self, node: _Node, at: KeyPath, line: int) -> object:
-        if len(self.lines) >= _MAX_VALUES:
-            raise _make_error(self.file)
-        self.lines[at] = line
-        if isinstance(node.value, dict):
-            return self.of_mapping(_with_merged(node), at)
-        if isinstance(node.value, list):
-            return [self._item(item, (*at, i), n) for i, (n, item) in enumerate(node.value)]
-        return node.value
-
-
-def _with_merged(node: _Node) -> dict[str, _Item]:
-    """The items of a mapping; its own come before those that `<<` brings in."""
-    assert isinstance(node.value, dict)
-    found = dict(node.value)
-    for source in node.merged:
-        found = {**_with_merged(source), **found}
-    return found
+def _line_of(node: Node) -> int:
+    return int(node.start_mark.line) + 1
 
 
 def _read_text(path: Path) -> str:
