@@ -155,12 +155,12 @@ class _PlainData:
                 raise _error(self.file, name, first, "keep one of them")
             lines[key] = _line_of(name)
             if key == "<<" and not name.style:
-                merged = self._merged(name, value)
+                merged = self._collect_merges(name, value)
             else:
                 own[key] = (lines[key], value)
         return {**merged, **own}
 
-    def _merged(self, key: Node, node: Node) -> dict[str, tuple[int, Node]]:
+    def _collect_merges(self, key: Node, node: Node) -> dict[str, tuple[int, Node]]:
         found: dict[str, tuple[int, Node]] = {}
         self._enter(node)
         for each in node.value if isinstance(node, SequenceNode) else [node]:
