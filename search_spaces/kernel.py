@@ -92,7 +92,7 @@ class Kernel(ABC):
     (or `cpu_callable`); what follows from these is derived, and may be overridden.
 
     Life of a task: `check_workload` -> `space` -> (builder) `launches` on meta tensors or
-    `compile_cpu` -> (runner) `make_inputs`, `run`, `reference`, `tolerance` -> `cost` in reports.
+    `cpu_callable` -> (runner) `make_inputs`, `run`, `reference`, `tolerance` -> `cost` in reports.
     """
 
     name: ClassVar[str]

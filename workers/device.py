@@ -1,7 +1,7 @@
 """Devices of any kind: found, detected by the process that owns them, or known by target.
 
 Each function asks the spec of the kind (`workers.backend_kinds`). Pools and the command line call
-`found`, which initialises no device; only the process that owns a device calls `detect`.
+`find_devices`, which initialises no device; only the process that owns a device calls `detect`.
 """
 
 from __future__ import annotations

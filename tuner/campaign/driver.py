@@ -34,6 +34,7 @@ from tuner.engine import (
     Tick,
     progress,
 )
+from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.time_left import TimeLeft
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
@@ -71,6 +72,81 @@ class StageTimes:
 
 
 @dataclass(slots=True)
+class Usage:
+    """How well a run uses its devices, and how many of its trials were known before."""
+
+    dispatcher: Dispatcher
+    #: Device seconds of all workers so far, used or not.
+    offered_s: float = 0.0
+    #: Trials that have a result, and those of them whose result an earlier run had.
+    ended: int = 0
+    reused: int = 0
+    #: Until when device time is counted in `offered_s`.
+    _counted: float = 0.0
+
+    def start(self, now: float) -> None:
+        """Count device time from `now` (seconds) on."""
+        self._counted = now
+
+    def count_workers(self, now: float) -> None:
+        """Count the device time of the workers that are there now (seconds)."""
+        self.offered_s += (now - self._counted) * len(self.dispatcher.workers)
+        self._counted = now
+
+    def count_trial(self, record: TrialRecord) -> None:
+        """Count a trial that has its result."""
+        self.ended += 1
+        self.reused += record.source == Source.REUSED
+
+    @property
+    def known(self) -> str:
+        """That all results were known, in words; empty where something was built or measured."""
+        nothing_new = self.reused == self.ended > 0 and not self.dispatcher.configs
+        return f"{self.reused} of {self.ended} reused, nothing measured" if nothing_new else ""
+
+    def figures(self) -> dict[str, float]:
+        """For the run's record.
+
+        device_busy_share: of all device time. busy_share_while_ready: of the time in which a device
+        had a job. device_s: seconds in which device processes worked. timing_s: of these, the
+        seconds spent timing. configs: candidates with an answer.
+        """
+        used = self.dispatcher
+        busy = used.busy_s / self.offered_s if self.offered_s > 0 else 0.0
+        ready = used.held_s / used.busy_s if used.busy_s > 0 else 0.0
+        return {
+            "device_busy_share": round(min(1.0, busy), 4),
+            "busy_share_while_ready": round(min(1.0, ready), 4),
+            "device_s": round(used.held_s, 4),
+            "timing_s": round(used.timing_s, 4),
+            "configs": float(used.configs),
+        }
+
+
+@dataclass(slots=True)
+class _KeepAlive:
+    """Keeps the lease of a run and watches its database, in real time, as other drivers do."""
+
+    store: Store
+    run_id: int
+    #: When the lease was renewed last, and when the database's place was checked last.
+    _renewed: float = 0.0
+    _checked: float = 0.0
+
+    def beat(self, writes: WriteQueue, sources: SourceGuard) -> None:
+        """Do what is due; raises `StoreMovedError` and `SourceChangedError`."""
+        now = time.monotonic()
+        if now - self._checked > _PLACE_S:
+            self._checked = now
+            self.store.check_place()
+            sources.check()
+        if now - self._renewed > lease.BEAT_S and writes.attempt(
+            partial(self.store.beat, self.run_id)
+        ):
+            self._renewed = now
+
+
+@dataclass(slots=True)
 class Driver:
     """Runs an engine to its end over a pool and a store."""
 
@@ -91,23 +167,14 @@ class Driver:
     sources: SourceGuard = field(default_factory=lambda: SourceGuard({}))
     #: Trials that this driver has stored.
     recorded: int = 0
-    #: Trials whose result an earlier run had, and all that have one.
-    _reused: int = 0
-    _ended: int = 0
     stages: StageTimes = field(default_factory=StageTimes)
+    used: Usage = field(init=False)
+    _alive: _KeepAlive = field(init=False)
     _started: float = 0.0
-    #: Until when device time is counted in `_offered_s`.
-    _counted: float = 0.0
-    #: Device seconds of all workers so far, used or not.
-    _offered_s: float = 0.0
     #: When progress was shown last.
     _shown: float = 0.0
     #: The time left as it is shown.
     _time_left: TimeLeft = field(default_factory=TimeLeft)
-    #: When the lease was renewed last, in real time.
-    _renewed: float = 0.0
-    #: When the database's place was checked last, in real time.
-    _checked: float = 0.0
     _drained: bool = False
     #: Events of the pool that the engine has not taken.
     _waiting: list[Event] = field(default_factory=list)
@@ -118,6 +185,8 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._writes = WriteQueue(self.patience_s, self.clock, self.sources.check)
+        self.used = Usage(self.engine.dispatcher)
+        self._alive = _KeepAlive(self.store, self.run_id)
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes. `ready`: workers that the pool has announced."""
@@ -139,7 +208,8 @@ class Driver:
         return end
 
     def _drive(self, ready: list[WorkerInfo]) -> Finish:
-        self._started = self._counted = self.clock()
+        self._started = self.clock()
+        self.used.start(self._started)
         for worker in ready:
             self._handle(WorkerReady(worker))
         if self.expected is not None:
@@ -163,9 +233,9 @@ class Driver:
                 self._writes.pause()
                 continue
             self._step()
-            self._count_workers()
+            self.used.count_workers(self.clock())
             self._show()
-            self._keep_alive()
+            self._alive.beat(self._writes, self.sources)
         return self._end
 
     def _step(self) -> None:
@@ -192,30 +262,6 @@ class Driver:
             self._handle(self._waiting.pop(place))
         else:
             self._waiting += self.pool.poll(_POLL_S)
-
-    @property
-    def known(self) -> str:
-        """That all results were known, in words; empty where something was built or measured."""
-        nothing_new = self._reused == self._ended > 0 and not self.engine.dispatcher.configs
-        return f"{self._reused} of {self._ended} reused, nothing measured" if nothing_new else ""
-
-    def usage(self) -> dict[str, float]:
-        """How well the devices were used, for the run's record.
-
-        device_busy_share: of all device time. busy_share_while_ready: of the time in which a device
-        had a job. device_s: seconds in which device processes worked. timing_s: of these, the
-        seconds spent timing. configs: candidates with an answer.
-        """
-        used = self.engine.dispatcher
-        busy = used.busy_s / self._offered_s if self._offered_s > 0 else 0.0
-        ready = used.held_s / used.busy_s if used.busy_s > 0 else 0.0
-        return {
-            "device_busy_share": round(min(1.0, busy), 4),
-            "busy_share_while_ready": round(min(1.0, ready), 4),
-            "device_s": round(used.held_s, 4),
-            "timing_s": round(used.timing_s, 4),
-            "configs": float(used.configs),
-        }
 
     def _next_event(self) -> Event:
         """Answers of devices before finished builds: a device waits for its next job."""
@@ -248,8 +294,7 @@ class Driver:
         match instruction:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
-                self._ended += 1
-                self._reused += record.source == Source.REUSED
+                self.used.count_trial(record)
                 self._writes.add(partial(self._record, instruction.task_id, record))
             case Build():
                 self.pool.submit_build(instruction.job)
@@ -273,24 +318,6 @@ class Driver:
     def _record(self, task_id: int, record: TrialRecord) -> None:
         self.recorded += self.store.record_trial(task_id, record)
 
-    def _count_workers(self) -> None:
-        """Count the device time of the workers that are there now."""
-        now = self.clock()
-        self._offered_s += (now - self._counted) * len(self.engine.dispatcher.workers)
-        self._counted = now
-
-    def _keep_alive(self) -> None:
-        """Renew the lease, in real time: other drivers wait in real time."""
-        now = time.monotonic()
-        if now - self._checked > _PLACE_S:
-            self._checked = now
-            self.store.check_place()
-            self.sources.check()
-        if now - self._renewed > lease.BEAT_S and self._writes.attempt(
-            partial(self.store.beat, self.run_id)
-        ):
-            self._renewed = now
-
     def _show(self, *, last: bool = False) -> None:
         now = self.clock()
         if self.on_progress is None or (now - self._shown < _PROGRESS_S and not last):
@@ -300,7 +327,7 @@ class Driver:
             self.engine,
             now=now,
             elapsed_s=now - self._started,
-            offered_s=self._offered_s,
+            offered_s=self.used.offered_s,
             fresh=self.recorded,
             chosen=self._chosen,
             time_left=self._time_left,

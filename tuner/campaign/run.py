@@ -165,26 +165,26 @@ class CampaignRun:
             engine,
             pool,
             self.store.waiting(Patience()),
-            run_id,
-            self.control,
-            announcer.on_progress,
-            clock,
-            self.settings.database.patience,
-            expected,
-            partial(load_libraries, self.options),
-            self.sources,
+            run_id=run_id,
+            control=self.control,
+            on_progress=announcer.on_progress,
+            clock=clock,
+            patience_s=self.settings.database.patience,
+            expected=expected,
+            at_confirmation=partial(load_libraries, self.options),
+            sources=self.sources,
         )
         began_s = time.monotonic()
         end = driver.run(ready)
         ended_s = time.monotonic()
-        announcer.say("closing", driver.known or "ending the run")
-        notes += [driver.known] * bool(driver.known)
+        announcer.say("closing", driver.used.known or "ending the run")
+        notes += [driver.used.known] * bool(driver.used.known)
         # Processes end while the results are written.
         unopened = expected is not None and not expected.started
         started.begin_to_close(kill=self.control.killed or unopened)
         elapsed_s = time.monotonic() - began
         announcer.say("writing", "writing the results")
-        outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())
+        outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.used.figures())
         outcome = replace(outcome, stage_s=driver.stages.stage_s, began_s=began_s, ended_s=ended_s)
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)

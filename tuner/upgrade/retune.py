@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CAMPAIGN = "upgrade-check"
 _SETTLED = (Result.SAME, Result.FASTER, Result.SLOWER)
-#: A default's verdict against the winner, as the winner's against the default.
 _UNWRITABLE = "make the folder writable; the results are in the database"
 
 
