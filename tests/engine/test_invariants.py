@@ -13,7 +13,7 @@ import tuner.engine
 from search_spaces.records import config_key
 from tuner.engine import Engine, Stage, TaskBudget
 from tuner.engine.invariants import InvariantError
-from tuner.engine.jobs import AnyBuild, Race, TrialBuild
+from tuner.engine.jobs import Job, Work
 from tuner.engine.trial import Trial, TrialState
 
 
@@ -57,8 +57,8 @@ def prefer_a_slow_trial(engine):
 
 
 def repeat_a_job(engine):
-    build = next(job for job in engine.dispatcher.jobs.values() if isinstance(job, AnyBuild))
-    engine.dispatcher.jobs["1:999"] = TrialBuild(build.task, build.trial)
+    build = next(job for job in engine.dispatcher.jobs.values() if job.builds)
+    engine.dispatcher.jobs["1:999"] = Job(Work.BUILD, build.task, trials=build.trials)
     engine.dispatcher.building += 1
 
 
@@ -95,7 +95,7 @@ def finish_with_open_jobs(engine):
 
 def race_for_another_run(engine):
     task = World(Engine([spec()], builders=1), stop_after=3).run().engine.tasks[0]
-    engine.dispatcher.jobs["9:1"] = Race(task, "w0")
+    engine.dispatcher.jobs["9:1"] = Job(Work.RACE, task, "w0")
 
 
 @pytest.mark.parametrize(

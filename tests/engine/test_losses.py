@@ -10,7 +10,7 @@ from scenario import DEVICE, TOOLS, World, build, spec
 from search_spaces.records import Status
 from tuner.engine import Engine, TaskBudget, Tick
 from tuner.engine.instructions import Fault, Finish
-from tuner.engine.jobs import Preparation
+from tuner.engine.jobs import Work
 from workers.job_records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
 
 REASON, REMEDY = "[Errno 28] No space left on device", "free some space"
@@ -96,7 +96,7 @@ def test_a_machine_on_which_no_worker_starts_ends_the_run_soon():
     pending = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
     pending += engine.handle(WorkerGone("w", REASON, REMEDY), 0.0)
     jobs = engine.dispatcher.jobs.items()
-    (prepared,) = [job_id for job_id, job in jobs if isinstance(job, Preparation)]
+    (prepared,) = [job_id for job_id, job in jobs if job.work is Work.PREPARATION]
     pending += engine.handle(JobLost(prepared, REASON, REMEDY), 0.0)
     for _ in range(200):
         jobs = [i.job for i in pending if type(i).__name__ == "Build"]

@@ -14,15 +14,7 @@ from results_db.stored_records import Stage
 from search_spaces.records import Status
 from tuner.engine import trial_records
 from tuner.engine.instructions import Fault, Instruction, Record
-from tuner.engine.jobs import (
-    AnyBuild,
-    CheckSizeBuild,
-    FinalMeasurement,
-    Job,
-    Screening,
-    TrialMeasurement,
-    trials_of,
-)
+from tuner.engine.jobs import Job, Work
 from tuner.engine.losses import MAX_LOSSES, too_many_losses
 from tuner.engine.requests import method_of
 from tuner.engine.task import Task
@@ -32,11 +24,11 @@ from workers.job_records import Artifact, Failure, JobLost, Measured, Measuremen
 _log = logging.getLogger(__name__)
 
 
-def handle_build(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
+def handle_build(job: Job, result: Artifact | Failure) -> list[Record]:
     """A build has succeeded or failed."""
-    task, trial = job.task, job.trial
+    task, (trial,) = job.task, job.trials
     task.build_faults.clear()
-    if isinstance(job, CheckSizeBuild):
+    if job.work is Work.CHECK_BUILD:
         task.search.trials.take_check_build(trial, result)
         return []
     if trial.state is TrialState.DONE:
@@ -59,9 +51,9 @@ def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
     task.measure_faults.clear()
     if isinstance(result, Measurement):
         task.method = task.method or method_of(result)
-    if isinstance(job, FinalMeasurement):
+    if job.decides:
         return task.take_final_measurement(result)
-    if not isinstance(job, TrialMeasurement):
+    if not job.searches:
         return []
     if isinstance(result, Failure):
         return [*_failed_together(job, event.worker_id, result)]
@@ -70,15 +62,15 @@ def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
 
 def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instruction]:
     """A job was lost with its worker, or to a fault of the machine: it is tried again elsewhere."""
-    task, trials = job.task, trials_of(job)
-    faults = task.build_faults if isinstance(job, AnyBuild) else task.measure_faults
+    task, trials = job.task, job.trials
+    faults = task.build_faults if job.builds else task.measure_faults
     if event.lasting:
         faults.meet_lasting()
     elif event.remedy:
         # A trial is suspect only where the machine has done others.
         suspect = len(trials) == 1 and task.search.trials.done > 0
         faults.record_fault(now, trials[0].number if suspect else None)
-    if isinstance(job, FinalMeasurement) and task.finals is not None:
+    if job.decides and task.finals is not None:
         task.finals.job_lost(event.reason)
     instructions: list[Instruction] = []
     for trial in trials:
@@ -106,10 +98,10 @@ def _handle_rebuild(task: Task, trial: Trial, result: Artifact | Failure) -> Non
 
 
 # -- measurements ----------------------------------------------------------------------------------
-def _trials_measured(job: TrialMeasurement, worker_id: str, result: Measurement) -> list[Record]:
+def _trials_measured(job: Job, worker_id: str, result: Measurement) -> list[Record]:
     """Every candidate has its outcome, or was not reached and is measured again."""
     search, spec = job.task.search, job.task.spec
-    incumbent = job.incumbent if isinstance(job, Screening) else None
+    incumbent = job.incumbent
     if incumbent is not None and isinstance(result.outcomes[-1], Failure):
         _log.debug("%s: the incumbent failed: %s", spec.label, result.outcomes[-1].message)
         if search.incumbent is incumbent:
@@ -127,7 +119,7 @@ def _trials_measured(job: TrialMeasurement, worker_id: str, result: Measurement)
     return records
 
 
-def _failed_together(job: TrialMeasurement, worker_id: str, failure: Failure) -> list[Record]:
+def _failed_together(job: Job, worker_id: str, failure: Failure) -> list[Record]:
     """A whole job failed. A single trial is at fault; of several, each is measured again alone."""
     if len(job.trials) == 1:
         (trial,) = job.trials
@@ -146,16 +138,15 @@ def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
     losses = trials.count_loss(trial)
     hopeless = losses >= MAX_LOSSES
     failure = Failure(Status.RUNTIME, too_many_losses(losses, reason))
-    if isinstance(job, CheckSizeBuild):
+    if job.work is Work.CHECK_BUILD:
         if hopeless:
             trials.take_check_build(trial, failure)
     elif trial.state is TrialState.DONE:
         if hopeless:
             _handle_rebuild(task, trial, failure)
     elif hopeless:
-        worker_id = "" if isinstance(job, AnyBuild) else job.worker_id
-        record = trial_records.of_failed_job(task.spec, trial, worker_id, failure)
+        record = trial_records.of_failed_job(task.spec, trial, job.worker_id, failure)
         return task.finish(trial, record)
     else:
-        trials.requeue(trial, TrialState.ASKED if isinstance(job, AnyBuild) else TrialState.READY)
+        trials.requeue(trial, TrialState.ASKED if job.builds else TrialState.READY)
     return []

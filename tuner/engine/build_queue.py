@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.instructions import Build, Record
-from tuner.engine.jobs import CheckSizeBuild, TrialBuild
+from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
 from tuner.engine.trial import TrialState
 
@@ -60,24 +60,22 @@ class BuildQueue:
             instructions.append(self.dispatcher.order_build(job))
         return instructions
 
-    def _next_job(
-        self, task: Task, now: float
-    ) -> tuple[TrialBuild | CheckSizeBuild | None, list[Record]]:
+    def _next_job(self, task: Task, now: float) -> tuple[Job | None, list[Record]]:
         """The task's next build, and records of known results that were found on the way."""
         needing, in_build = task.finals or task.search, self.dispatcher.in_build
         for unchecked in needing.checks_to_build():
-            if not in_build(unchecked, CheckSizeBuild):
-                return CheckSizeBuild(task, unchecked), []
-        freed = (trial for trial in needing.to_rebuild() if not in_build(trial, TrialBuild))
+            if not in_build(unchecked, Work.CHECK_BUILD):
+                return Job(Work.CHECK_BUILD, task, trials=(unchecked,)), []
+        freed = (trial for trial in needing.to_rebuild() if not in_build(trial, Work.BUILD))
         trial = next(freed, None) or task.search.trials.first(TrialState.ASKED)
-        again = None if trial is None else TrialBuild(task, trial)
+        again = None if trial is None else Job(Work.BUILD, task, trials=(trial,))
         if trial is not None and not trial.attempt:
             return again, []
         # Others go before a trial whose builds were lost: they show whether it is at fault.
         job, records = self._next_trial(task, now) if task.finals is None else (None, [])
         return job or again, records
 
-    def _next_trial(self, task: Task, now: float) -> tuple[TrialBuild | None, list[Record]]:
+    def _next_trial(self, task: Task, now: float) -> tuple[Job | None, list[Record]]:
         """A build of a new config. Configs with a known result are recorded without one."""
         records: list[Record] = []
         while self.left > 0 and not self.draining and self._has_room(task):
@@ -86,7 +84,7 @@ class BuildQueue:
                 break
             known = task.search.known_result(trial)
             if known is None:
-                return TrialBuild(task, trial), records
+                return Job(Work.BUILD, task, trials=(trial,)), records
             records += task.finish(trial, known)
             self.left -= 1  # a suggestion takes its time, and a stop waits for the event
         return None, records

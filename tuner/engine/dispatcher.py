@@ -6,19 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import Stage
-from tuner.engine.batches import next_batch
 from tuner.engine.instructions import Build, Measure
-from tuner.engine.jobs import (
-    AnyBuild,
-    Confirmation,
-    DeviceJob,
-    FinalMeasurement,
-    Job,
-    Preparation,
-    Race,
-    TrialMeasurement,
-    trials_of,
-)
+from tuner.engine.jobs import Job, Work, next_batch
 from tuner.engine.requests import build_request, measure_request
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
@@ -86,7 +75,7 @@ class Dispatcher:
 
     def _next_job(
         self, worker: Worker, active: Sequence[Task], idle: Sequence[Worker], now: float
-    ) -> DeviceJob | None:
+    ) -> Job | None:
         preferred = self._by_preference(worker, active, now)
         for task in preferred:
             if self._better_elsewhere(worker, task, now):
@@ -94,13 +83,14 @@ class Dispatcher:
             devices = sum(other.serves(task.spec) for other in idle)
             finals = task.finals
             if finals is not None and finals.ready:
-                return (Race if finals.racing else Confirmation)(task, worker.worker_id)
+                work = Work.RACE if finals.racing else Work.CONFIRMATION
+                return Job(work, task, worker.worker_id)
             job = next_batch(task, worker.worker_id, devices)
             if job is not None:
                 return job
         return self._preparation(worker, preferred)
 
-    def _preparation(self, worker: Worker, tasks: Sequence[Task]) -> Preparation | None:
+    def _preparation(self, worker: Worker, tasks: Sequence[Task]) -> Job | None:
         """A task that is not cached, whose first variants are being built; one at a time."""
         if worker.has_unused_prefetch:
             return None
@@ -108,21 +98,20 @@ class Dispatcher:
             building = task.stage is Stage.SEARCH and task.search.trials.count(TrialState.BUILDING)
             cached = worker.cache_rank(task) < CACHED_TASKS
             if building and not task.spec.compile_only and not cached:
-                return Preparation(task, worker.worker_id)
+                return Job(Work.PREPARATION, task, worker.worker_id)
         return None
 
-    def _give(self, worker: Worker, job: DeviceJob, now: float) -> Measure:
+    def _give(self, worker: Worker, job: Job, now: float) -> Measure:
         task, job_id = job.task, self._job_id(job.task)
         request = measure_request(job, job_id)
-        if isinstance(job, Confirmation):
+        if job.work is Work.CONFIRMATION:
             task.confirmed_by.add(worker.worker_id)
-        if isinstance(job, FinalMeasurement) and task.finals is not None:
+        if job.decides and task.finals is not None:
             task.finals.in_flight = True
-        if isinstance(job, TrialMeasurement):
-            for trial in job.trials:
-                task.search.trials.start_measurement(trial)
+        for trial in job.trials:
+            task.search.trials.start_measurement(trial)
         worker.take(task, job_id, now)
-        if isinstance(job, Preparation):
+        if job.work is Work.PREPARATION:
             worker.prefetched = task
         self.jobs[job_id] = job
         return Measure(worker.worker_id, replace(request, calibration=worker.info.calibration))
@@ -159,17 +148,18 @@ class Dispatcher:
         )
 
     # -- builds --------------------------------------------------------------------------------
-    def order_build(self, job: AnyBuild) -> Build:
+    def order_build(self, job: Job) -> Build:
         """Have a builder do this."""
-        job.task.search.trials.start_build(job.trial)
+        (trial,) = job.trials
+        job.task.search.trials.start_build(trial)
         job_id = self._job_id(job.task)
         self.building += 1
         self.jobs[job_id] = job
         return Build(build_request(job, job_id))
 
-    def in_build(self, trial: Trial, kind: type[AnyBuild]) -> bool:
+    def in_build(self, trial: Trial, work: Work) -> bool:
         """Whether a build of this kind is in flight for the trial."""
-        return any(isinstance(job, kind) and job.trial is trial for job in self.jobs.values())
+        return any(job.work is work and job.trials == (trial,) for job in self.jobs.values())
 
     @property
     def awaited(self) -> bool:
@@ -179,7 +169,7 @@ class Dispatcher:
     def abandon_builds(self) -> None:
         """Forget the builds in flight, for which nothing waits. Their answers change nothing."""
         self.jobs = {key: job for key, job in self.jobs.items() if not _is_superfluous(job)}
-        self.building = sum(isinstance(job, AnyBuild) for job in self.jobs.values())
+        self.building = sum(job.builds for job in self.jobs.values())
 
     # -- answers -------------------------------------------------------------------------------
     def close(self, job_id: str, now: float) -> Job | None:
@@ -191,16 +181,15 @@ class Dispatcher:
         job = self.jobs.pop(job_id, None)
         if job is None:
             return None
-        if isinstance(job, AnyBuild):
+        if job.builds:
             self.building -= 1
         else:
             worker = self.workers.get(job.worker_id)
             if worker is not None and worker.job_id == job_id:
-                self.busy_s += 0.0 if isinstance(job, Preparation) else now - worker.since
+                self.busy_s += 0.0 if job.work is Work.PREPARATION else now - worker.since
                 worker.job_id = None
-        trials = trials_of(job)
-        given_up = trials and all(trial.state is TrialState.DROPPED for trial in trials)
-        return None if given_up or isinstance(job, Preparation) else job
+        given_up = job.trials and all(trial.state is TrialState.DROPPED for trial in job.trials)
+        return None if given_up or job.work is Work.PREPARATION else job
 
     def account(self, result: Measurement, candidates: int) -> None:
         """Note how a measurement used its device."""
@@ -215,5 +204,5 @@ class Dispatcher:
 
 def _is_superfluous(job: Job) -> bool:
     """Whether a job is a build, its task is over and its trial is recorded or dropped."""
-    over = isinstance(job, AnyBuild) and job.task.stage is Stage.DONE
-    return over and all(trial.state is not TrialState.BUILDING for trial in trials_of(job))
+    over = job.builds and job.task.stage is Stage.DONE
+    return over and all(trial.state is not TrialState.BUILDING for trial in job.trials)

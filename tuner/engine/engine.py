@@ -26,7 +26,7 @@ from tuner.engine.instructions import (
     Instruction,
     Measure,
 )
-from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
+from tuner.engine.jobs import Job
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.range_search import FinishedSize, RangeSearches
 from tuner.engine.search import Search, winners_near
@@ -131,9 +131,9 @@ class Engine:
         if isinstance(event, JobLost):
             return answers.handle_loss(job, event, now, draining=self.draining)
         if isinstance(event, Built):
-            return [*answers.handle_build(job, event.result)] if isinstance(job, AnyBuild) else []
+            return [*answers.handle_build(job, event.result)] if job.builds else []
         if isinstance(event.result, Measurement):
-            self.dispatcher.account(event.result, len(trials_of(job)))
+            self.dispatcher.account(event.result, len(job.trials))
         return answers.handle_measurement(job, event)
 
     # -- what follows --------------------------------------------------------------------------
@@ -207,10 +207,10 @@ def _log_problem(job: Job | None, event: Built | Measured | JobLost) -> None:
     if job is None:
         return
     if isinstance(event, JobLost):
-        _log.warning("%s: lost a %s: %s", job.task.spec.label, describe(job), event.reason)
+        _log.warning("%s: lost a %s: %s", job.task.spec.label, job, event.reason)
     elif isinstance(event, Measured) and isinstance(event.result, Failure):
         message = event.result.message
-        _log.debug("%s: %s failed: %s", job.task.spec.label, describe(job), message)
+        _log.debug("%s: %s failed: %s", job.task.spec.label, job, message)
 
 
 def _end(tasks: Iterable[Task], *, draining: bool) -> Finish:

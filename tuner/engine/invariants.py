@@ -8,14 +8,7 @@ from collections.abc import Iterator, Sequence
 from results_db.stored_records import Stage
 from search_spaces.records import Status, config_key
 from tuner.engine.dispatcher import Dispatcher
-from tuner.engine.jobs import (
-    AnyBuild,
-    CheckSizeBuild,
-    FinalMeasurement,
-    Job,
-    TrialMeasurement,
-    trials_of,
-)
+from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from workers.job_records import Mode
@@ -131,7 +124,7 @@ def _of_budget(task: Task) -> Iterator[str]:
 
 def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
     jobs = dispatcher.jobs
-    builds = sum(isinstance(job, AnyBuild) for job in jobs.values())
+    builds = sum(job.builds for job in jobs.values())
     if builds != dispatcher.building:
         yield f"{builds} builds are in flight, {dispatcher.building} are counted"
     owners: dict[tuple[bool, int], str] = {}
@@ -139,8 +132,8 @@ def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
         if not any(job.task is task for task in tasks):
             yield f"job {job_id} belongs to no task of the run"
         yield from (f"job {job_id}: {problem}" for problem in _of_job(job))
-        for trial in trials_of(job):
-            place = isinstance(job, CheckSizeBuild), id(trial)
+        for trial in job.trials:
+            place = job.work is Work.CHECK_BUILD, id(trial)
             if place in owners:
                 yield f"trial {trial.number} is in the jobs {owners[place]} and {job_id}"
             owners[place] = job_id
@@ -149,7 +142,7 @@ def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
         for trial in (t for state in working for t in task.search.trials.in_state(state)):
             if (False, id(trial)) not in owners:
                 yield f"{task.spec.label}: trial {trial.number} is {trial.state} in no job"
-        running = any(isinstance(j, FinalMeasurement) and j.task is task for j in jobs.values())
+        running = any(j.decides and j.task is task for j in jobs.values())
         if task.finals is not None and task.active and task.finals.in_flight != running:
             yield f"{task.spec.label}: finals in flight is {task.finals.in_flight}"
 
@@ -157,7 +150,7 @@ def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
 def _of_job(job: Job) -> Iterator[str]:
     if job.task.stage is Stage.WAITING:
         yield "its task was not opened"
-    if isinstance(job, TrialMeasurement):
+    if job.searches:
         if not job.trials:
             yield "it has no trials"
         yield from (
@@ -165,10 +158,13 @@ def _of_job(job: Job) -> Iterator[str]:
             for trial in job.trials
             if trial.state is not TrialState.MEASURING
         )
-    if isinstance(job, AnyBuild):
+    if job.work is Work.BUILD:
         expected = (TrialState.BUILDING, TrialState.DONE, TrialState.DROPPED)
-        if not isinstance(job, CheckSizeBuild) and job.trial.state not in expected:
-            yield f"it builds trial {job.trial.number}, which is {job.trial.state}"
+        yield from (
+            f"it builds trial {trial.number}, which is {trial.state}"
+            for trial in job.trials
+            if trial.state not in expected
+        )
 
 
 def _of_workers(dispatcher: Dispatcher) -> Iterator[str]:
@@ -180,5 +176,5 @@ def _of_workers(dispatcher: Dispatcher) -> Iterator[str]:
         if worker.job_id is None:
             continue
         job = dispatcher.jobs.get(worker.job_id)
-        if job is None or isinstance(job, AnyBuild) or job.worker_id != worker_id:
+        if job is None or job.builds or job.worker_id != worker_id:
             yield f"worker {worker_id} has the job {worker.job_id}, which is {job}"

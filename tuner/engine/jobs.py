@@ -1,109 +1,99 @@
-"""The jobs that the engine gives to workers, one type for each kind.
+"""The jobs that the engine gives to workers, and which ready trials are measured together.
 
 The dispatcher keeps the job of every job id in flight. `requests` makes the record that is sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import StrEnum
 
 from tuner.engine.task import Task
-from tuner.engine.trial import Trial
+from tuner.engine.trial import Trial, TrialState
+
+#: Candidates of one job: enough to share the incumbent's samples, few enough to answer soon.
+_BATCH = 16
+
+
+class Work(StrEnum):
+    """What a job does, as messages name it."""
+
+    #: Builds a trial for the task's workload, or again for the finals.
+    BUILD = "build"
+    CHECK_BUILD = "build at the check size"
+    #: Makes the task's inputs and references on a device. No candidate is measured.
+    PREPARATION = "preparation"
+    #: Verifies trials without timing them: compile-only, or their times are known.
+    VERIFICATION = "verification"
+    #: Verifies trials and compares them with the incumbent.
+    SCREENING = "screening"
+    #: Compares all finalists of the task.
+    RACE = "race"
+    #: Measures the winner against runner-up, default and baselines in a fresh process.
+    CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, slots=True)
-class TrialBuild:
-    """Build a trial for the task's workload, or rebuild it for the finals."""
+class Job:
+    """Some work on a task, for a builder or a device."""
 
+    work: Work
     task: Task
-    trial: Trial
+    #: The worker of the device; empty for builders.
+    worker_id: str = ""
+    #: The trials that wait for the result: one of a build, none of finals and preparations.
+    trials: tuple[Trial, ...] = ()
+    #: What a screening compares with; None for the first trial of a task, which is timed alone.
+    incumbent: Trial | None = None
+
+    @property
+    def builds(self) -> bool:
+        """Whether it is for a builder."""
+        return self.work in (Work.BUILD, Work.CHECK_BUILD)
+
+    @property
+    def searches(self) -> bool:
+        """Whether it measures trials of the search."""
+        return self.work in (Work.VERIFICATION, Work.SCREENING)
+
+    @property
+    def decides(self) -> bool:
+        """Whether it measures finalists."""
+        return self.work in (Work.RACE, Work.CONFIRMATION)
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{trial.number}" for trial in self.trials)
+        trials = f" of trial {numbers}" if numbers else ""
+        return f"{self.work}{trials}" + (f" on {self.worker_id}" if self.worker_id else "")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckSizeBuild:
-    """Build a trial's config for the task's check size."""
+def next_batch(task: Task, worker_id: str, idle: int = 1) -> Job | None:
+    """The next job for trials of the search, or None. The trials are shared by `idle` devices.
 
-    task: Task
-    trial: Trial
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """Make the task's inputs and references on a device. No candidate is measured."""
-
-    task: Task
-    worker_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """Verify trials without timing them: compile-only, or their times are known."""
-
-    task: Task
-    worker_id: str
-    trials: tuple[Trial, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Screening:
-    """Verify trials and compare them with the incumbent."""
-
-    task: Task
-    worker_id: str
-    trials: tuple[Trial, ...]
-    #: None for the first trial of a task, which is timed alone.
-    incumbent: Trial | None
+    Trials with a known time go first, for they need no incumbent and may become one. Without an
+    incumbent, one trial at a time is timed: how long a hanging one may be silent is not known yet.
+    While the incumbent's artifact is being rebuilt, nothing is screened.
+    """
+    search = task.search
+    ready = search.order_ready()
+    if not ready:
+        return None
+    if task.spec.compile_only:
+        return Job(Work.VERIFICATION, task, worker_id, tuple(ready[:1]))
+    if kept := [trial for trial in ready if search.kept_time(trial)]:
+        return Job(Work.VERIFICATION, task, worker_id, _share(kept, idle))
+    incumbent = search.incumbent
+    if incumbent is None:
+        first = () if search.trials.count(TrialState.MEASURING) else tuple(ready[:1])
+        return Job(Work.SCREENING, task, worker_id, first) if first else None
+    if incumbent.artifact is None:
+        return None
+    return Job(Work.SCREENING, task, worker_id, _share(ready, idle), incumbent)
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """Compare all finalists of the task."""
-
-    task: Task
-    worker_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """Measure the winner against runner-up, default and baselines in a fresh process."""
-
-    task: Task
-    worker_id: str
-
-
-#: Jobs for builders.
-AnyBuild: TypeAlias = TrialBuild | CheckSizeBuild
-#: Jobs that measure trials of the search.
-TrialMeasurement: TypeAlias = Verification | Screening
-#: Jobs that measure finalists.
-FinalMeasurement: TypeAlias = Race | Confirmation
-#: Jobs for devices.
-DeviceJob: TypeAlias = Preparation | TrialMeasurement | FinalMeasurement
-Job: TypeAlias = AnyBuild | DeviceJob
-
-
-def trials_of(job: Job) -> tuple[Trial, ...]:
-    """The trials that wait for the result of this job; none for finalists and preparations."""
-    if isinstance(job, AnyBuild):
-        return (job.trial,)
-    return job.trials if isinstance(job, TrialMeasurement) else ()
-
-
-_NAMES = {
-    TrialBuild: "build",
-    CheckSizeBuild: "build at the check size",
-    Preparation: "preparation",
-    Verification: "verification",
-    Screening: "screening",
-    Race: "race",
-    Confirmation: "confirmation",
-}
-
-
-def describe(job: Job) -> str:
-    """A job in words, for messages: what it does, for which trials, on which worker."""
-    numbers = ", ".join(str(trial.number) for trial in trials_of(job))
-    trials = f" of trial {numbers}" if numbers else ""
-    worker = "" if isinstance(job, AnyBuild) else f" on {job.worker_id}"
-    return f"{_NAMES[type(job)]}{trials}{worker}"
+def _share(ready: Sequence[Trial], idle: int) -> tuple[Trial, ...]:
+    """One device's share of the trials. Trials that must be alone are left to the last."""
+    together = [trial for trial in ready if not trial.alone]
+    share = -(-len(together) // max(1, idle))
+    return tuple(together[: min(share, _BATCH)] or ready[:1])

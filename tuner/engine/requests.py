@@ -6,17 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.engine.jobs import (
-    AnyBuild,
-    CheckSizeBuild,
-    Confirmation,
-    DeviceJob,
-    Preparation,
-    Race,
-    Screening,
-    TrialMeasurement,
-    Verification,
-)
+from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial
 from workers import backend_kinds
@@ -45,28 +35,30 @@ _SILENT_FIRST = 1 / 4
 _NOISY = math.log(1.10)
 
 
-def build_request(job: AnyBuild, job_id: str) -> BuildJob:
+def build_request(job: Job, job_id: str) -> BuildJob:
     """The build of a trial's config, for the task's workload or its check size."""
-    for_check = isinstance(job, CheckSizeBuild)
-    return job.task.spec.make_build_job(job_id, job.trial.config, check=for_check)
+    (trial,) = job.trials
+    for_check = job.work is Work.CHECK_BUILD
+    return job.task.spec.make_build_job(job_id, trial.config, check=for_check)
 
 
-def measure_request(job: DeviceJob, job_id: str) -> MeasureJob:
+def measure_request(job: Job, job_id: str) -> MeasureJob:
     """The measurement that a device job asks for."""
     task, spec = job.task, job.task.spec
-    silent_s = _SILENT_PREPARATION_S if isinstance(job, Preparation) else _silence_limit_s(task)
-    match job:
-        case Preparation():
+    preparing = job.work is Work.PREPARATION
+    silent_s = _SILENT_PREPARATION_S if preparing else _silence_limit_s(task)
+    match job.work:
+        case Work.PREPARATION:
             request = spec.make_measure_job(job_id, Mode.SCREENING, ())
-        case Screening() | Verification():
-            request = _trials_request(job, job_id)
-        case Race():
+        case Work.RACE:
             request = spec.make_measure_job(job_id, Mode.RACE, _finalists(task))
             request = replace(request, timeout_s=spec.measure_timeout_s * FINALS_TIME)
-        case Confirmation():
+        case Work.CONFIRMATION:
             check = task.finals.candidates()[0].check_artifact if task.finals else None
             built = check if isinstance(check, Artifact) else None
             request = spec.make_confirmation(job_id, _finalists(task), built)
+        case _:
+            request = _trials_request(job, job_id)
     known = task.search.trials.verified.intersection(a.binary_hash for a in request.candidates)
     return replace(
         request,
@@ -83,10 +75,10 @@ def method_of(result: Measurement) -> str:
     return result.method if result.method in METHODS else ""
 
 
-def _trials_request(job: TrialMeasurement, job_id: str) -> MeasureJob:
-    spec, incumbent = job.task.spec, job.incumbent if isinstance(job, Screening) else None
+def _trials_request(job: Job, job_id: str) -> MeasureJob:
+    spec, incumbent = job.task.spec, job.incumbent
     candidates = _artifacts([*job.trials, *([incumbent] if incumbent else [])])
-    mode = Mode.SCREENING if isinstance(job, Screening) else Mode.VERIFY
+    mode = Mode.SCREENING if job.work is Work.SCREENING else Mode.VERIFY
     return replace(
         spec.make_measure_job(job_id, mode, candidates),
         incumbent=incumbent is not None,
