@@ -8,7 +8,7 @@ every sampler sees one static space.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
@@ -20,33 +20,18 @@ from search_spaces.space import BoundSpace
 WITHDRAWN = "withdrawn"
 
 
-class TrialParams(Protocol):
-    """A search space and its representation in the trials of a study."""
-
-    space: BoundSpace
-    #: One Optuna distribution per parameter of a trial.
-    distributions: dict[str, BaseDistribution]
-    #: The space has every config of the study.
-    complete: bool
-
-    def config(self, params: Mapping[str, Any]) -> Config | None:
-        """The config of a trial, which may be infeasible; None if parameters are missing."""
-        ...
-
-    def params(self, config: Config) -> dict[str, Any] | None:
-        """The parameters of a trial for a config; None where a value is out of range."""
-        ...
-
-
 class ConfigParams:
-    """The `TrialParams` of a bound space; inactive parameters take their default."""
+    """A bound space in the trials of a study; inactive parameters take their default."""
 
     def __init__(self, space: BoundSpace) -> None:
         self.space = space
-        self.complete = True
-        self.distributions = {p.name: _distribution(p) for p in space.parameters}
+        #: One distribution per parameter of a trial.
+        self.distributions: dict[str, BaseDistribution] = {
+            p.name: _distribution(p) for p in space.parameters
+        }
 
     def config(self, params: Mapping[str, Any]) -> Config | None:
+        """The config of a trial, which may be infeasible; None if parameters are missing."""
         if not self.distributions.keys() <= params.keys():
             return None
         return self.space.complete(
@@ -54,6 +39,7 @@ class ConfigParams:
         )
 
     def params(self, config: Config) -> dict[str, Any] | None:
+        """The parameters of a trial for a config; None where a value is out of range."""
         found = {}
         for parameter in self.space.parameters:
             value = config.get(parameter.name, parameter.default)

@@ -22,14 +22,12 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search_spaces.space import BoundSpace
 from tuner.strategies.candidate_points import CandidatePoints
-from tuner.strategies.config_params import WITHDRAWN, ConfigParams, TrialParams
-from tuner.strategies.study_space import StudySpace
+from tuner.strategies.config_params import WITHDRAWN, ConfigParams
 from tuner.strategies.surrogate import LOG_TIME_SCALE, Surrogate
 
 __all__ = ["LOG_TIME_SCALE", "DiscreteGPSampler"]
@@ -42,11 +40,10 @@ _SHARE, _LEAST = 8, 24
 class DiscreteGPSampler(BaseSampler):
     """Suggests each config at most once, the one with the greatest expected improvement.
 
-    space: a bound space, whose trials have the parameters of `ConfigParams`; None for any other
-    study, whose parameters are then those that all completed trials share. Ranges without a step
-    are divided into at most 64 values. n_startup_trials: configs spread over the space before the
-    model is used. scale: values that differ from the best by more are compressed; for ln(time) take
-    `LOG_TIME_SCALE`, for unknown values None, which takes a tenth of their interquartile range.
+    space: a bound space; trials of the study have the parameters of its `ConfigParams`.
+    n_startup_trials: configs spread over the space before the model is used. scale: values that
+    differ from the best by more are compressed; for ln(time) take `LOG_TIME_SCALE`, for unknown
+    values None, which takes a tenth of their interquartile range.
 
     Trials that failed, were pruned, or violate a constraint count as configs that do not work: they
     lower the chance of their neighbours. Running trials count as pending. Several processes may
@@ -55,7 +52,7 @@ class DiscreteGPSampler(BaseSampler):
 
     def __init__(
         self,
-        space: BoundSpace | None = None,
+        space: BoundSpace,
         *,
         seed: int | None = None,
         n_startup_trials: int = 15,
@@ -65,15 +62,17 @@ class DiscreteGPSampler(BaseSampler):
         self.exhausted = False
         self._seed = random.randrange(2**31) if seed is None else seed
         self._startup = n_startup_trials
-        self._scale = scale
         self._rng = random.Random(self._seed)
         self._independent = RandomSampler(self._seed)
-        self._intersection = IntersectionSearchSpace()
-        self._fixed = space is not None
-        self._params: TrialParams | None = None if space is None else ConfigParams(space)
+        self._params = ConfigParams(space)
+        self._scale = scale
+        self._surrogate: Surrogate | None = None
+        self._first: list[int] | None = None
+        #: Numbers of trials whose result is known, and the points of those that are running.
+        self._finished: set[int] = set()
+        self._running: dict[int, int] = {}
         #: `Study.optimize(n_jobs=...)` calls one sampler from several threads.
         self._lock = threading.RLock()
-        self._reset()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -82,18 +81,10 @@ class DiscreteGPSampler(BaseSampler):
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
-    def _reset(self) -> None:
-        self._surrogate: Surrogate | None = None
-        self._first: list[int] | None = None
-        #: Numbers of trials whose result is known, and the points of those that are running.
-        self._finished: set[int] = set()
-        self._running: dict[int, int] = {}
-
     @property
     def surrogate(self) -> Surrogate:
         """The model. Made at first use, because a campaign makes the samplers of all its tasks."""
         if self._surrogate is None:
-            assert self._params is not None
             self._surrogate = Surrogate(self._params.space, self._seed, self._scale)
         return self._surrogate
 
@@ -105,34 +96,21 @@ class DiscreteGPSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        if self._fixed and self._params is not None:
-            return self._params.distributions
-        found = self._intersection.calculate(study)
-        return {name: each for name, each in found.items() if not each.single()}
+        return self._params.distributions
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         self._raise_error_if_multi_objective(study)
-        if not search_space:
-            return {}
         with self._lock:
-            return self._suggest(study, trial, search_space)
-
-    def _suggest(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        if self._params is None or self._params.distributions != search_space:
-            self._params = StudySpace(search_space)
-            self._reset()
-        self._follow(study)
-        number = self._next()
-        self.exhausted = number is None
-        if number is None:
-            return {}
-        self.surrogate.start(number)
-        self._running[trial.number] = number
-        return self._params.params(self.surrogate.points.configs[number]) or {}
+            self._follow(study)
+            number = self._next()
+            self.exhausted = number is None
+            if number is None:
+                return {}
+            self.surrogate.start(number)
+            self._running[trial.number] = number
+            return self._params.params(self.surrogate.points.configs[number]) or {}
 
     def sample_independent(
         self,
@@ -150,12 +128,10 @@ class DiscreteGPSampler(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        if self._params is None:
-            return
         with self._lock:
             self._follow(study)
             self._finish(study, trial, state, values)
-        if self.exhausted and self._params.complete:
+        if self.exhausted:
             # Outside `Study.optimize` there is no loop to stop, and Optuna raises.
             with contextlib.suppress(RuntimeError):
                 study.stop()
@@ -189,7 +165,6 @@ class DiscreteGPSampler(BaseSampler):
 
     def _number(self, trial: FrozenTrial) -> int | None:
         """The point of a trial; None while parameters are missing, or for an infeasible config."""
-        assert self._params is not None
         config = self._params.config(trial.params)
         return None if config is None else self.surrogate.points.add(config)
 
