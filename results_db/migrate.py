@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from results_db import new_sqlite
 from results_db.connections import Database, sqlite_path
 from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
+from results_db.models import Base
 from search_spaces.atomic_file import draft_of
 from tuner.tracing import trace_calls
 
@@ -26,12 +26,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SCRIPTS = Path(__file__).parent / "migrations"
+#: The last git revision that upgrades databases from before the first schema revision.
+UPGRADES_OLDER = "6a0ff206"
 _LOCK = 0x74756E65
+#: The table in which alembic keeps the revision, as alembic writes it.
+_VERSION = (
+    "CREATE TABLE alembic_version (\n\tversion_num VARCHAR(32) NOT NULL, \n"
+    "\tCONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)\n)"
+)
+
+
+def revisions(scripts: Path = SCRIPTS) -> list[str]:
+    """All revisions, oldest first."""
+    return sorted(path.name[:4] for path in (scripts / "versions").glob("[0-9]*.py"))
 
 
 def head(scripts: Path = SCRIPTS) -> str:
     """The revision that this program needs."""
-    return max(path.name[:4] for path in (scripts / "versions").glob("[0-9]*.py"))
+    return revisions(scripts)[-1]
 
 
 def current(url: str) -> str:
@@ -57,9 +69,10 @@ def upgrade(url: str, *, scripts: Path = SCRIPTS) -> tuple[str, str]:
         with database.read() as connection:
             before = revision(connection, database.name)
         after = head(scripts)
-        _refuse_newer(before, after, database.name)
-        if before and before != after:
-            _back_up(database, before)
+        if before:
+            _refuse_unknown(before, revisions(scripts), database.name)
+            if before != after:
+                _back_up(database, before)
         with database.write() as connection:
             migrate(connection, database.name, scripts)
         if before != after:
@@ -82,22 +95,28 @@ def ensure(database: Database, *, create: bool) -> None:
             _create(connection, database.name)
         _log.info("%s: created the schema, revision %s", database.name, head())
         return
-    _refuse_newer(found, head(), database.name)
+    refuse_other(found, database.name)
+
+
+def refuse_other(found: str, name: str) -> None:
+    """Raise `StoreError` with the remedy for a revision that is not this program's."""
+    _refuse_unknown(found, revisions(), name)
     if found != head():
         raise StoreError(
-            f"{database.name}: the schema {found} is older than this program's, {head()}",
+            f"{name}: the schema {found} is older than this program's, {head()}",
             "run `tuner db upgrade`",
         )
 
 
 def _create(connection: Connection, name: str) -> None:
     """Create the schema, unless another process has done so since the database was found empty."""
-    if connection.dialect.name == "sqlite":
-        if revision(connection, name):
-            return
-        if new_sqlite.create(connection, head()):
-            return
-    migrate(connection, name, SCRIPTS)
+    if connection.dialect.name != "sqlite":
+        migrate(connection, name, SCRIPTS)
+    elif not revision(connection, name):
+        # The models make the same tables, without the time that loading alembic takes.
+        Base.metadata.create_all(connection)
+        connection.exec_driver_sql(_VERSION)
+        connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": head()})
 
 
 def revision(connection: Connection, name: str) -> str:
@@ -152,11 +171,16 @@ def alembic_config(connection: Connection, scripts: Path = SCRIPTS) -> AlembicCo
     return config
 
 
-def _refuse_newer(found: str, known: str, name: str) -> None:
-    if found > known:
+def _refuse_unknown(found: str, known: list[str], name: str) -> None:
+    if found > known[-1]:
         raise StoreError(
-            f"{name}: the schema {found} is newer than this program's, {known}",
+            f"{name}: the schema {found} is newer than this program's, {known[-1]}",
             "install a newer tuner, or set database.url to another database",
+        )
+    if found < known[0]:
+        raise StoreError(
+            f"{name}: the schema {found} is older than {known[0]}, the first of this program",
+            f"run `tuner db upgrade` of the git revision {UPGRADES_OLDER} on it",
         )
 
 

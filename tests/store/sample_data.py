@@ -68,6 +68,8 @@ TRIALS = (
         verified_by="reference",
         samples_us=(120.5, 120.25, 121.0),
         clocks={"sm_mhz": 1980.0, "throttle": "none"},
+        timing_s=0.0125,
+        deterministic=True,
         finished_at=NOON,
     ),
     TrialRecord(
@@ -98,8 +100,6 @@ TRIALS = (
         strategy="tpe",
     ),
 )
-#: The same with what revision 0002 added.
-FILLED = (replace(TRIALS[0], timing_s=0.0125, deterministic=True), *TRIALS[1:])
 SELECTION = SelectionRecord(
     winner=BEST,
     tie_set=(BEST,),
@@ -199,7 +199,7 @@ def fill(store: Store) -> None:
     """One finished run of one task, with one of everything else."""
     task = new_task(store)
     store.record_calibration(DEVICE, KEY.toolchain, "node-7", CALIBRATION)
-    for record in FILLED:
+    for record in TRIALS:
         store.record_trial(task.task_id, record)
     store.record_selection(task.task_id, SELECTION, BASELINES, FINALS)
     store.set_stage(task.task_id, "done")

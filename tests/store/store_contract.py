@@ -13,10 +13,10 @@ from sample_data import (
     BEST,
     DEFAULT,
     DEVICE,
-    FILLED,
     KEY,
     NOON,
     SELECTION,
+    TRIALS,
     new_task,
     trial,
 )
@@ -277,7 +277,7 @@ class StoreContract(Refusals, Events, Forgetting):
         from results_db import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
 
         task, other = new_task(store), new_task(store, OTHER_KEYS["kernel"])
-        for record in FILLED:
+        for record in TRIALS:
             store.record_trial(task.task_id, record)
         store.record_trial(other.task_id, trial(0, config={"BLOCK": 2**80, "SPLIT": "é"}))
         store.record_selection(task.task_id, SELECTION, BASELINES)
