@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from results_db.models import Device, Kernel, Selection, Task, Toolchain, Workload
 from results_db.stored_records import ConfirmedTask
+from results_db.tables import DEVICE, KERNEL, SELECTION, TASK, TASKS, TOOLCHAIN, WORKLOAD
 
 
 def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
@@ -15,26 +15,21 @@ def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
     """
     query = (
         select(
-            Task.id.label("task_id"),
-            Kernel.name.label("kernel"),
-            Kernel.launch_hash,
-            Workload.key.label("workload"),
-            Device.kind.label("device_kind"),
-            Device.name.label("device"),
-            Device.target,
-            Device.fingerprint,
-            Toolchain.torch,
-            Toolchain.triton,
+            TASK.c.id.label("task_id"),
+            KERNEL.c.name.label("kernel"),
+            KERNEL.c.launch_hash,
+            WORKLOAD.c.key.label("workload"),
+            DEVICE.c.kind.label("device_kind"),
+            DEVICE.c.name.label("device"),
+            DEVICE.c.target,
+            DEVICE.c.fingerprint,
+            TOOLCHAIN.c.torch,
+            TOOLCHAIN.c.triton,
         )
-        .select_from(Task)
-        .join(Selection, Selection.task_id == Task.id)
-        .join(Kernel, Task.kernel_id == Kernel.id)
-        .join(Workload, Task.workload_id == Workload.id)
-        .join(Device, Task.device_id == Device.id)
-        .join(Toolchain, Task.toolchain_id == Toolchain.id)
-        .where(Selection.median_us.is_not(None))
-        .order_by(Selection.recorded_at.desc(), Selection.id.desc())
+        .select_from(TASKS.join(SELECTION))
+        .where(SELECTION.c.median_us.is_not(None))
+        .order_by(SELECTION.c.recorded_at.desc(), SELECTION.c.id.desc())
     )
     if kernel is not None:
-        query = query.where(Kernel.name == kernel)
+        query = query.where(KERNEL.c.name == kernel)
     return [ConfirmedTask(**row) for row in connection.execute(query).mappings()]

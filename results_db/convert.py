@@ -1,80 +1,140 @@
-"""Convert records to column values, and rows to records, without loss."""
+"""Convert records to column values, and rows to records, without loss.
+
+Both directions follow the fields of a record, see `tables.stored_fields`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
-from results_db import models
 from results_db.columns import json_text
 from results_db.errors import StoreError
-from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
-    ExportInfo,
     FinalRecord,
-    Fire,
-    FireState,
     RunInfo,
-    RunStatus,
     SelectionRecord,
     Source,
-    Stage,
     TaskInfo,
     TaskKey,
     TrialRecord,
 )
-from search_spaces.log_ratio import LogRatio, Verdict
+from results_db.tables import (
+    CALIBRATION,
+    CAMPAIGN,
+    DEVICE,
+    KERNEL,
+    MEASUREMENT,
+    RATIO,
+    RUN,
+    SELECTION,
+    TASK,
+    TOOLCHAIN,
+    TRIAL,
+    WORKLOAD,
+    stored_fields,
+)
+from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 from search_spaces.size_range import RangePlace
-from workers.job_records import Calibration, Mode
+from workers.job_records import Calibration
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from sqlalchemy import Row
+    from sqlalchemy import Row, Table
 
 _Record = TypeVar("_Record", bound="DataclassInstance")
-_MEASURED = (
-    "method",
-    "cache",
-    "incumbent",
-    "median_us",
-    "log_ratio",
-    "error",
-    "compiled",
-    "verified_by",
-    "timing_s",
-    "deterministic",
-    "samples_us",
-    "incumbent_samples_us",
-    "clocks",
-)
-_BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
-_TRIAL = (*_BUILT, *_MEASURED)
+_BUILT = stored_fields(TrialRecord)
+_TRIAL = (*_BUILT, *stored_fields(TrialRecord, "measurement"))
 #: The columns that `trial_record` reads: those of `trial`, then those of `measurement`.
 TRIAL_ROW = (
-    *(getattr(models.Trial, name) for name in _BUILT),
-    *(getattr(models.Measurement, name) for name in _MEASURED),
-    models.Measurement.log_ratio_low,
-    models.Measurement.log_ratio_high,
-    models.Measurement.trial_id,
+    *(TRIAL.c[field.column] for field in _BUILT),
+    *(MEASUREMENT.c[field.column] for field in _TRIAL[len(_BUILT) :]),
+    *(MEASUREMENT.c[name] for name in (*RATIO[1:], "trial_id")),
 )
-_DEFAULTS = {
-    "method": "",
-    "cache": "",
-    "incumbent": "",
-    "compiled": 0,
-    "verified_by": "",
-    "timing_s": 0.0,
-    "samples_us": (),
-    "incumbent_samples_us": (),
-    "clocks": {},
-}
+
+
+def values_of(record: DataclassInstance, part: str = "") -> dict[str, Any]:
+    """The columns of a record's fields that one table keeps. Raises `StoreError` for NaN."""
+    values: dict[str, Any] = {}
+    for field in stored_fields(type(record), part):
+        value = getattr(record, field.field)
+        if field.kind is LogRatio:
+            values |= ratio_columns(value)
+        else:
+            values[field.column] = _plain(value)
+    _refuse_nan(values)
+    return values
+
+
+def list_parts(task_id: int, records: Sequence[DataclassInstance]) -> list[dict[str, Any]]:
+    """The columns of records that a task has in an order."""
+    return [
+        values_of(record) | {"task_id": task_id, "position": position}
+        for position, record in enumerate(records)
+    ]
+
+
+def record_of(kind: type[_Record], row: Row[Any], table: Table, **own: Any) -> _Record:
+    """The record in a table's columns of a row. own: fields that are not among them."""
+    found = row._mapping
+    for field in stored_fields(kind):
+        if field.field not in own:
+            value = found[table.c[field.column]]
+            if field.kind is LogRatio:
+                own[field.field] = log_ratio(*(found[table.c[name]] for name in RATIO))
+            else:
+                own[field.field] = value if value is None else _conversion(field.kind)(value)
+    return kind(**own)
+
+
+@cache
+def _conversion(kind: Any) -> Any:
+    """What makes a field's value of a column's: words are an enumeration's, lists are tuples."""
+    if get_origin(kind) is tuple:
+        return tuple
+    words = isinstance(kind, type) and issubclass(kind, StrEnum)
+    return kind if words else _keep
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A value as its column takes it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Mapping):
+        return [dict(each) for each in value]
+    return value
+
+
+def log_ratio(value: float | None, low: float | None, high: float | None) -> LogRatio | None:
+    """The ratio in three columns; None where unknown."""
+    return None if value is None else LogRatio.of(value, low, high)
+
+
+def ratio_columns(ratio: LogRatio | None) -> dict[str, float | None]:
+    """Neither databases nor JSON have an infinity: an unknown end is None."""
+    ends = (ratio.low, ratio.high) if ratio else (None, None)
+    low, high = (None if end is None or math.isinf(end) else end for end in ends)
+    return dict(zip(RATIO, (ratio.value if ratio else None, low, high), strict=True))
+
+
+def _refuse_nan(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        numbers = value if name.endswith("samples_us") else (value,)
+        if any(isinstance(number, float) and math.isnan(number) for number in numbers):
+            raise StoreError(
+                f"{name} is not a number", "leave it out, or record the trial as failed"
+            )
 
 
 def config_hash(config: Config) -> str:
@@ -115,242 +175,95 @@ def toolchain_values(toolchain: Toolchain) -> dict[str, Any]:
     return {"key": toolchain.key, "build_key": toolchain.build_key, **asdict(toolchain)}
 
 
-def workload_of(dims: Mapping[str, Value], key: str) -> Workload:
-    """A stored workload: the dims, which are sorted, in the order of its readable form."""
-    return Workload.from_mapping(dims).in_order(word.partition("=")[0] for word in key.split())
-
-
 def workload_values(workload: Workload) -> dict[str, Any]:
     dims = workload.as_dict()
     return {"identity": identity(dims), "key": workload.key, "dims": dims}
 
 
-def device_digests(row: models.Device) -> dict[str, Any]:
-    """The digests that the row's other columns have, as of `toolchain` and `workload` below."""
-    return _digests(device_values(_read(Device, row)), "identity", "fingerprint")
-
-
-def toolchain_digests(row: models.Toolchain) -> dict[str, Any]:
-    return _digests(toolchain_values(_read(Toolchain, row)), "key", "build_key")
-
-
-def workload_digests(row: models.Workload) -> dict[str, Any]:
-    return _digests(workload_values(workload_of(row.dims, row.key)), "identity", "key")
-
-
-def _digests(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: values[name] for name in names}
+def workload_of(dims: Mapping[str, Value], key: str) -> Workload:
+    """A stored workload: the dims, which are sorted, in the order of its readable form."""
+    return Workload.from_mapping(dims).in_order(word.partition("=")[0] for word in key.split())
 
 
 def trial_values(record: TrialRecord) -> dict[str, Any]:
-    """Columns of `trial` except the task and the time of recording. Refuses NaN."""
-    values = _plain(record, _BUILT)
-    values["config"] = dict(record.config)
-    return {**values, "config_hash": config_hash(record.config)}
+    """Columns of `trial` except the task and the time of recording."""
+    return {**values_of(record), "config_hash": config_hash(record.config)}
 
 
 def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
-    """Columns of `measurement` except the trial.
-
-    None for a trial that was neither timed nor verified.
-    """
-    values = _plain(record, _MEASURED)
-    values["clocks"] = dict(record.clocks)
-    return values if any(v != _DEFAULTS.get(name) for name, v in values.items()) else None
+    """Columns of `measurement` except the trial; None where nothing was timed or verified."""
+    values = values_of(record, "measurement")
+    return None if values == values_of(_UNTIMED, "measurement") else values
 
 
-def baseline_rows(task_id: int, records: Sequence[BaselineRecord]) -> list[dict[str, Any]]:
-    return [
-        {**_plain(record), "task_id": task_id, "position": position}
-        for position, record in enumerate(records)
-    ]
-
-
-def final_rows(task_id: int, records: Sequence[FinalRecord]) -> list[dict[str, Any]]:
-    return [
-        {
-            **_plain(record),
-            "config": dict(record.config),
-            "task_id": task_id,
-            "position": position,
-        }
-        for position, record in enumerate(records)
-    ]
+_UNTIMED = TrialRecord("", 0, {}, Status.CORRECT)
 
 
 def calibration_values(
     device: Device, toolchain: Toolchain, host: str, calibration: Calibration
 ) -> dict[str, Any]:
     """Columns of `calibration` except references and time. Equal values have equal identities."""
-    values = _plain(calibration)
-    values |= {name: dict(values[name]) for name in ("overhead_us", "flops_per_us")}
+    values = values_of(calibration)
     about = [device_values(device)["identity"], toolchain.key, host]
     return {**values, "identity": identity([about, values]), "host": host}
 
 
-def selection_values(record: SelectionRecord) -> dict[str, Any]:
-    values = _plain(record)
-    default = values.pop("default")
-    return {
-        **values,
-        "winner": dict(record.winner),
-        "tie_set": [dict(config) for config in record.tie_set],
-        "runner_up": None if record.runner_up is None else dict(record.runner_up),
-        "default_config": None if default is None else dict(default),
-        "clocks": dict(record.clocks),
-    }
+def run_info(row: Row[Any]) -> RunInfo:
+    """The record of a row of `query.RUNS`."""
+    found = row._mapping
+    own = {"run_id": found[RUN.c.id], "campaign": found[CAMPAIGN.c.name]}
+    return record_of(RunInfo, row, RUN, **own, silent_s=found["silent_s"])
 
 
-def run_info(row: models.Run, silent_s: float | None) -> RunInfo:
-    own = {"run_id": row.id, "campaign": row.campaign.name, "status": RunStatus(row.status)}
-    return _read(RunInfo, row, **own, silent_s=silent_s)
-
-
-def task_info(row: models.Task) -> TaskInfo:
+def task_info(
+    row: Row[Any],
+    baselines: Sequence[BaselineRecord] = (),
+    finals: Sequence[FinalRecord] = (),
+) -> TaskInfo:
+    """The record of a row of `query.TASK_ROWS`."""
+    found = row._mapping
     key = TaskKey(
-        kernel=row.kernel.name,
-        launch_hash=row.kernel.launch_hash,
-        space_hash=row.kernel.space_hash,
-        workload=workload_of(row.workload.dims, row.workload.key),
-        device=_read(Device, row.device),
-        toolchain=_read(Toolchain, row.toolchain),
-        protocol=row.protocol,
-        kernel_hashes=tuple(row.kernel.kernel_hashes),
+        kernel=found[KERNEL.c.name],
+        launch_hash=found[KERNEL.c.launch_hash],
+        space_hash=found[KERNEL.c.space_hash],
+        workload=workload_of(found[WORKLOAD.c.dims], found[WORKLOAD.c.key]),
+        device=record_of(Device, row, DEVICE),
+        toolchain=record_of(Toolchain, row, TOOLCHAIN),
+        protocol=found[TASK.c.protocol],
+        kernel_hashes=tuple(found[KERNEL.c.kernel_hashes]),
     )
-    return _read(
+    chosen = found[SELECTION.c.id] is not None
+    place = found[TASK.c.place]
+    return record_of(
         TaskInfo,
         row,
-        task_id=row.id,
+        TASK,
+        task_id=found[TASK.c.id],
         key=key,
-        stage=Stage(row.stage),
-        selection=None if row.selection is None else selection_record(row.selection),
-        baselines=tuple(baseline_record(baseline) for baseline in row.baselines),
-        finals=tuple(final_record(final) for final in row.finals),
-        place=RangePlace.from_json(row.place) if row.place else None,
+        selection=record_of(SelectionRecord, row, SELECTION) if chosen else None,
+        baselines=tuple(baselines),
+        finals=tuple(finals),
+        place=RangePlace.from_json(place) if place else None,
     )
-
-
-def calibration_record(row: models.Calibration) -> CalibrationRecord:
-    parts = {"device": _read(Device, row.device), "toolchain": _read(Toolchain, row.toolchain)}
-    return _read(CalibrationRecord, row, **parts, calibration=_read(Calibration, row))
 
 
 def trial_record(row: Row[Any]) -> TrialRecord:
     """The record of a row with the columns `TRIAL_ROW`."""
-    names = _BUILT if row.trial_id is None else _TRIAL
-    values = dict(zip(names, row, strict=False))
+    fields = _BUILT if row.trial_id is None else _TRIAL
+    values = {field.field: value for field, value in zip(fields, row, strict=False)}
     values["status"], values["source"] = Status(values["status"]), Source(values["source"])
     if values.get("log_ratio") is not None:
-        values["log_ratio"] = log_ratio(row)
+        values["log_ratio"] = log_ratio(*(getattr(row, name) for name in RATIO))
     return TrialRecord(**values)
 
 
-def baseline_record(row: models.Baseline) -> BaselineRecord:
-    return _read(BaselineRecord, row, status=Status(row.status), log_ratio=log_ratio(row))
-
-
-def final_record(row: models.Finalist) -> FinalRecord:
-    words = {"stage": Mode(row.stage), "status": Status(row.status)}
-    return _read(FinalRecord, row, **words, log_ratio=log_ratio(row))
-
-
-def selection_record(row: models.Selection) -> SelectionRecord:
-    configs = {"tie_set": tuple(row.tie_set), "default": row.default_config}
-    verdict, ratio = Verdict(row.verdict), log_ratio(row)
-    return _read(SelectionRecord, row, **configs, verdict=verdict, log_ratio=ratio)
-
-
-def log_ratio(row: Any) -> LogRatio | None:
-    """The ratio in the three columns of a row; None where unknown."""
-    if row.log_ratio is None:
-        return None
-    return LogRatio.of(row.log_ratio, row.log_ratio_low, row.log_ratio_high)
-
-
-def fire_values(
-    schedule: str,
-    instant: datetime,
-    host: str,
-    state: FireState,
-    fired_at: datetime,
-    process: str = "",
-) -> dict[str, Any]:
-    return {
-        "schedule": schedule,
-        "instant": instant,
-        "state": state,
-        "host": host,
-        "run_id": None,
-        "fired_at": fired_at,
-        "message": "",
-        "process": process,
-        "attempts": 1,
-    }
-
-
-def fire(row: models.ScheduleFire) -> Fire:
-    return _read(Fire, row, state=FireState(row.state))
-
-
-def export_values(
-    path: str, format: str, run_id: int | None, sha256: str, task_ids: Sequence[int]
-) -> dict[str, Any]:
-    return {
-        "path": path,
-        "format": format,
-        "run_id": run_id,
-        "sha256": sha256,
-        "task_ids": list(task_ids),
-        "exported_at": datetime.now(UTC),
-    }
-
-
-def export_info(row: models.Export) -> ExportInfo:
-    return _read(ExportInfo, row, task_ids=tuple(row.task_ids))
-
-
-def promotion_values(record: PromotionRecord) -> dict[str, Any]:
-    return _plain(record) | {"decided_at": datetime.now(UTC)}
-
-
-def promotion_record(row: models.Promotion) -> PromotionRecord:
-    outcome = PromotionOutcome(row.outcome)
-    return _read(PromotionRecord, row, outcome=outcome, log_ratio=log_ratio(row))
-
-
-def regression_record(row: models.Regression) -> RegressionRecord:
-    state = RegressionState(row.state)
-    return _read(RegressionRecord, row, state=state, log_ratio=log_ratio(row))
-
-
-def _read(kind: type[_Record], row: Any, **own: Any) -> _Record:
-    """A record with the columns of its fields' names, and what is its own."""
-    names = {field.name for field in fields(kind)} - own.keys()
-    return kind(**{name: getattr(row, name) for name in names}, **own)
-
-
-def _plain(record: DataclassInstance, names: Sequence[str] = ()) -> dict[str, Any]:
-    """The fields of a record, or those with these names, as columns. Refuses NaN."""
-    names = names or [field.name for field in fields(record)]
-    values = {name: getattr(record, name) for name in names}
-    if "log_ratio" in values:
-        values |= ratio_columns(values["log_ratio"])
-    _refuse_nan(values)
-    return values
-
-
-def ratio_columns(ratio: LogRatio | None) -> dict[str, float | None]:
-    """Neither databases nor JSON have an infinity: an unknown end is None."""
-    ends = (ratio.low, ratio.high) if ratio else (None, None)
-    low, high = (None if end is None or math.isinf(end) else end for end in ends)
-    value = ratio.value if ratio else None
-    return {"log_ratio": value, "log_ratio_low": low, "log_ratio_high": high}
-
-
-def _refuse_nan(values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        numbers = value if name.endswith("samples_us") else (value,)
-        if any(isinstance(number, float) and math.isnan(number) for number in numbers):
-            raise StoreError(
-                f"{name} is not a number", "leave it out, or record the trial as failed"
-            )
+def calibration_record(row: Row[Any]) -> CalibrationRecord:
+    """The record of a row of `query.CALIBRATIONS`."""
+    return record_of(
+        CalibrationRecord,
+        row,
+        CALIBRATION,
+        device=record_of(Device, row, DEVICE),
+        toolchain=record_of(Toolchain, row, TOOLCHAIN),
+        calibration=record_of(Calibration, row, CALIBRATION),
+    )

@@ -5,49 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Connection, Float, Select, func, select, text
+from sqlalchemy import Column, Connection, Float, Row, Select, Table, func, select, text
 from sqlalchemy.engine import Dialect
-from sqlalchemy.orm import Session
 
-from results_db import convert, migrate
+from results_db import convert, migrate, query
 from results_db.columns import Json, Samples
 from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
-from results_db.models import (
-    Base,
-    Baseline,
-    Calibration,
-    Device,
-    Export,
-    Finalist,
-    Measurement,
-    Promotion,
-    Regression,
-    Run,
-    ScheduleFire,
-    Selection,
-    Task,
-    Toolchain,
-    Trial,
-    Workload,
+from results_db.promotion_records import PromotionRecord
+from results_db.regression_records import RegressionRecord
+from results_db.stored_records import (
+    BaselineRecord,
+    ExportInfo,
+    FinalRecord,
+    Fire,
+    SelectionRecord,
+    Source,
+    TrialRecord,
 )
-from results_db.stored_records import Source, TrialRecord
-from search_spaces.records import Status
+from results_db.tables import (
+    BASELINE,
+    CALIBRATION,
+    DEVICE,
+    EXPORT,
+    FINALIST,
+    MEASUREMENT,
+    METADATA,
+    PROMOTION,
+    REGRESSION,
+    RUN,
+    SCHEDULE_FIRE,
+    SELECTION,
+    TASK,
+    TOOLCHAIN,
+    TRIAL,
+    WORKLOAD,
+)
+from search_spaces.records import Device, Status, Toolchain, Workload
 
 
 def stats(database: Database) -> dict[str, Any]:
     """Rows per table, trials per status, size in bytes and schema revision."""
     with database.read() as connection:
-        rows = {
+        counts = {
             table.name: connection.scalar(select(func.count()).select_from(table))
-            for table in Base.metadata.sorted_tables
+            for table in METADATA.sorted_tables
         }
-        by_status = select(Trial.status, func.count()).group_by(Trial.status)
+        by_status = select(TRIAL.c.status, func.count()).group_by(TRIAL.c.status)
         return {
             "revision": migrate.revision(connection, database.name),
             "head": migrate.head(),
             "file_bytes": _size(database, connection),
-            "rows": dict(sorted(rows.items())),
+            "rows": dict(sorted(counts.items())),
             "trials": {status: count for status, count in connection.execute(by_status)},
         }
 
@@ -85,21 +94,23 @@ def _damage(connection: Connection) -> list[str]:
 
 
 def _orphans(connection: Connection) -> list[str]:
-    attempts = select(Trial.attempt_id)
-    copies = select(Trial.id, Trial.copied_from).where(
-        Trial.copied_from != "", Trial.copied_from.not_in(attempts)
+    attempts = select(TRIAL.c.attempt_id)
+    copies = select(TRIAL.c.id, TRIAL.c.copied_from).where(
+        TRIAL.c.copied_from != "", TRIAL.c.copied_from.not_in(attempts)
     )
-    timed = select(Measurement.trial_id)
-    untimed = select(Trial.id).where(
-        Trial.source == Source.MEASURED, Trial.status == Status.CORRECT, Trial.id.not_in(timed)
+    timed = select(MEASUREMENT.c.trial_id)
+    untimed = select(TRIAL.c.id).where(
+        TRIAL.c.source == Source.MEASURED,
+        TRIAL.c.status == Status.CORRECT,
+        TRIAL.c.id.not_in(timed),
     )
-    chosen = select(Selection.task_id)
-    parts = {"baselines": Baseline.task_id, "finals": Finalist.task_id}
+    chosen = select(SELECTION.c.task_id)
+    parts = {"baselines": BASELINE.c.task_id, "finals": FINALIST.c.task_id}
     open_ended = [
         f"task {task_id} has {what}, but no selection"
         for what, column in parts.items()
         for task_id in connection.scalars(
-            select(Task.id).where(Task.id.in_(select(column)), Task.id.not_in(chosen))
+            select(TASK.c.id).where(TASK.c.id.in_(select(column)), TASK.c.id.not_in(chosen))
         )
     ]
     return (
@@ -115,12 +126,12 @@ def _orphans(connection: Connection) -> list[str]:
 
 def _wrong_bests(connection: Connection) -> list[str]:
     best = (
-        select(func.min(Measurement.median_us))
-        .join(Trial, Measurement.trial_id == Trial.id)
-        .where(Trial.task_id == Task.id, Trial.status == "correct")
+        select(func.min(MEASUREMENT.c.median_us))
+        .join(TRIAL, MEASUREMENT.c.trial_id == TRIAL.c.id)
+        .where(TRIAL.c.task_id == TASK.c.id, TRIAL.c.status == "correct")
         .scalar_subquery()
     )
-    wrong = select(Task.id).where(Task.best_us.is_distinct_from(best))
+    wrong = select(TASK.c.id).where(TASK.c.best_us.is_distinct_from(best))
     return [
         f"the best time of task {each} differs from that of its trials"
         for each in connection.scalars(wrong)
@@ -129,7 +140,7 @@ def _wrong_bests(connection: Connection) -> list[str]:
 
 def _unreadable(connection: Connection) -> Iterator[str]:
     """Each value that the types of its column cannot read, as readers would."""
-    for table in Base.metadata.sorted_tables:
+    for table in METADATA.sorted_tables:
         columns = list(table.columns)
         key = next(iter(table.primary_key.columns)).name
         readers = [_make_reader(column, connection.dialect) for column in columns]
@@ -167,50 +178,56 @@ def _make_reader(column: Column[Any], dialect: Dialect) -> Callable[[Any], None]
 
 def _unlike(connection: Connection) -> Iterator[str]:
     """Each row that is no record, and each digest that is not that of its row."""
-    with Session(connection) as session:
-        for model, read in _RECORDS.items():
-            for row in session.execute(_select(model)):
-                try:
-                    wrong = _find_unlike(row[-1], read(row if model is Trial else row[0]))
-                except Exception as error:
-                    wrong = [f"{error}"]
-                name = model.__tablename__
-                yield from (f"{name} {row[-1].id}: {what}" for what in wrong)
+    for table, (selected, read) in _READERS.items():
+        for row in connection.execute(selected.execution_options(yield_per=_AT_ONCE)):
+            try:
+                wrong = _find_unlike(row, table, read(row))
+            except Exception as error:
+                wrong = [f"{error}"]
+            number = row._mapping[table.c.id]
+            yield from (f"{table.name} {number}: {what}" for what in wrong)
 
 
-def _select(model: type[Base]) -> Select[Any]:
-    chosen = select(model)
-    if model is Trial:
-        chosen = select(*convert.TRIAL_ROW, Trial).select_from(Trial).outerjoin(Measurement)
-    return chosen.execution_options(yield_per=_AT_ONCE)
-
-
-def _find_unlike(row: Any, record: object) -> list[str]:
+def _find_unlike(row: Row[Any], table: Table, record: object) -> list[str]:
     """The digests of a row that differ from those of its record; reuse keys are as old as rows."""
-    digests: Mapping[str, object] = record if isinstance(record, dict) else {}
-    if isinstance(record, TrialRecord):
-        digests = {"config_hash": convert.config_hash(record.config)}
+    values = _VALUES[type(record)](record) if type(record) in _VALUES else {}
     return [
-        f"{name} is not that of its row" for name, of in digests.items() if getattr(row, name) != of
+        f"{name} is not that of its row"
+        for name in values
+        if name in _DIGESTS and row._mapping[table.c[name]] != values[name]
     ]
 
 
-#: Each table whose rows are read as records, with the conversion of readers.
-_RECORDS: Mapping[type[Base], Callable[[Any], object]] = {
-    Device: convert.device_digests,
-    Toolchain: convert.toolchain_digests,
-    Workload: convert.workload_digests,
-    Run: lambda row: convert.run_info(row, None),
-    Selection: convert.selection_record,
-    Baseline: convert.baseline_record,
-    Finalist: convert.final_record,
-    Task: convert.task_info,
-    Trial: convert.trial_record,
-    Calibration: convert.calibration_record,
-    ScheduleFire: convert.fire,
-    Export: convert.export_info,
-    Promotion: convert.promotion_record,
-    Regression: convert.regression_record,
+_DIGESTS = ("identity", "fingerprint", "key", "build_key", "config_hash")
+#: What makes the columns, digests among them, of a record.
+_VALUES: Mapping[type, Callable[[Any], Mapping[str, object]]] = {
+    Device: convert.device_values,
+    Toolchain: convert.toolchain_values,
+    Workload: convert.workload_values,
+    TrialRecord: convert.trial_values,
+}
+
+
+def _reader(table: Table, kind: Any) -> tuple[Select[Any], Callable[[Any], object]]:
+    return select(table), lambda row: convert.record_of(kind, row, table)
+
+
+#: Each table whose rows are read as records: how readers select and convert its rows.
+_READERS: Mapping[Table, tuple[Select[Any], Callable[[Any], object]]] = {
+    DEVICE: _reader(DEVICE, Device),
+    TOOLCHAIN: _reader(TOOLCHAIN, Toolchain),
+    WORKLOAD: (select(WORKLOAD), lambda row: convert.workload_of(row.dims, row.key)),
+    RUN: (query.RUNS, convert.run_info),
+    SELECTION: _reader(SELECTION, SelectionRecord),
+    BASELINE: _reader(BASELINE, BaselineRecord),
+    FINALIST: _reader(FINALIST, FinalRecord),
+    TASK: (query.TASK_ROWS, convert.task_info),
+    TRIAL: (query.TRIALS.add_columns(TRIAL.c.id, TRIAL.c.config_hash), convert.trial_record),
+    CALIBRATION: (query.CALIBRATIONS, convert.calibration_record),
+    SCHEDULE_FIRE: _reader(SCHEDULE_FIRE, Fire),
+    EXPORT: _reader(EXPORT, ExportInfo),
+    PROMOTION: _reader(PROMOTION, PromotionRecord),
+    REGRESSION: _reader(REGRESSION, RegressionRecord),
 }
 #: Rows that are loaded at once.
 _AT_ONCE = 500

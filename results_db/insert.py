@@ -4,61 +4,56 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, or_, select, update
 from sqlalchemy.dialects import sqlite
 
 from results_db import convert
-from results_db.models import (
-    Base,
-    Baseline,
-    Calibration,
-    Campaign,
-    Device,
-    Finalist,
-    Kernel,
-    Measurement,
-    Selection,
-    Task,
-    Toolchain,
-    Trial,
-    Workload,
-)
 from results_db.stored_records import TaskKey
-from search_spaces.records import Device as DeviceFacts
-from search_spaces.records import Status
-from search_spaces.records import Toolchain as Versions
+from results_db.tables import (
+    BASELINE,
+    CALIBRATION,
+    CAMPAIGN,
+    DEVICE,
+    FINALIST,
+    KERNEL,
+    MEASUREMENT,
+    SELECTION,
+    TASK,
+    TOOLCHAIN,
+    TRIAL,
+    WORKLOAD,
+)
+from search_spaces.records import Device, Status, Toolchain
 
 _BEST = (
-    update(Task)
+    update(TASK)
     .where(
-        Task.id == bindparam("of_task"),
-        or_(Task.best_us.is_(None), Task.best_us > bindparam("median_us")),
+        TASK.c.id == bindparam("of_task"),
+        or_(TASK.c.best_us.is_(None), TASK.c.best_us > bindparam("median_us")),
     )
     .values(best_us=bindparam("median_us"))
 )
 
 
-def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
+def new_id(connection: Connection, table: Table, values: dict[str, Any]) -> int | None:
     """Insert a row and return its id; None if a UNIQUE constraint refuses it."""
     # Values are parameters, so that the statement is compiled only once.
-    statement = _insert(connection, model).on_conflict_do_nothing()
-    column = model.metadata.tables[model.__tablename__].c.id
-    row = connection.execute(statement.returning(column), values).first()
+    statement = _insert(connection, table).on_conflict_do_nothing()
+    row = connection.execute(statement.returning(table.c.id), values).first()
     return None if row is None else int(row[0])
 
 
-def intern(connection: Connection, model: type[Base], values: dict[str, Any], *key: str) -> int:
+def intern(connection: Connection, table: Table, values: dict[str, Any], *key: str) -> int:
     """The id of the row with the `key` columns of `values`; inserts a missing row."""
-    columns = model.metadata.tables[model.__tablename__].c
-    query = select(columns.id).where(*(columns[name] == values[name] for name in key))
+    query = select(table.c.id).where(*(table.c[name] == values[name] for name in key))
     found: int | None = connection.scalar(query)
     if found is None:
-        found = new_id(connection, model, values)
+        found = new_id(connection, table, values)
     return connection.execute(query).scalar_one() if found is None else found
 
 
 def campaign_id(connection: Connection, name: str) -> int:
-    return intern(connection, Campaign, {"name": name}, "name")
+    return intern(connection, CAMPAIGN, {"name": name}, "name")
 
 
 def kernel_id(connection: Connection, key: TaskKey) -> int:
@@ -69,7 +64,7 @@ def kernel_id(connection: Connection, key: TaskKey) -> int:
         "space_hash": key.space_hash,
     }
     also = {"kernel_hashes": list(key.kernel_hashes)}
-    return intern(connection, Kernel, {**kernel, **also}, *kernel)
+    return intern(connection, KERNEL, {**kernel, **also}, *kernel)
 
 
 def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, Any]) -> int:
@@ -78,22 +73,22 @@ def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, 
         "run_id": run_id,
         "kernel_id": kernel_id(connection, key),
         "workload_id": intern(
-            connection, Workload, convert.workload_values(key.workload), "identity"
+            connection, WORKLOAD, convert.workload_values(key.workload), "identity"
         ),
         **_where(connection, key.device, key.toolchain),
         "protocol": key.protocol,
         "reuse_key": convert.reuse_key(key),
         **facts,
     }
-    return intern(connection, Task, values, "run_id", "kernel_id", "reuse_key")
+    return intern(connection, TASK, values, "run_id", "kernel_id", "reuse_key")
 
 
 def calibration(
-    connection: Connection, device: DeviceFacts, toolchain: Versions, values: dict[str, Any]
+    connection: Connection, device: Device, toolchain: Toolchain, values: dict[str, Any]
 ) -> bool:
     """Insert a calibration; False if an identical one is stored."""
     values = {**values, **_where(connection, device, toolchain)}
-    return new_id(connection, Calibration, values) is not None
+    return new_id(connection, CALIBRATION, values) is not None
 
 
 def trial(
@@ -107,10 +102,10 @@ def trial(
     best_us: the task's best time so far. The same transaction updates it, so that listings need
     not read trials.
     """
-    found = new_id(connection, Trial, values)
+    found = new_id(connection, TRIAL, values)
     if found is None or measurement is None:
         return found is not None
-    connection.execute(_insert(connection, Measurement), {"trial_id": found, **measurement})
+    connection.execute(_insert(connection, MEASUREMENT), {"trial_id": found, **measurement})
     median_us = measurement["median_us"] if values["status"] == Status.CORRECT else None
     if median_us is not None and (best_us is None or median_us < best_us):
         connection.execute(_BEST, {"of_task": values["task_id"], "median_us": median_us})
@@ -124,23 +119,22 @@ def selection(
     finals: list[dict[str, Any]],
 ) -> None:
     """Store a task's outcome and replace an earlier one."""
-    statement = _insert(connection, Selection).values(**values)
+    statement = _insert(connection, SELECTION).values(**values)
     connection.execute(statement.on_conflict_do_update(index_elements=["task_id"], set_=values))
-    for model, rows in ((Baseline, baselines), (Finalist, finals)):
-        connection.execute(delete(model).where(model.task_id == values["task_id"]))
-        if rows:
-            connection.execute(_insert(connection, model), rows)
+    for table, parts in ((BASELINE, baselines), (FINALIST, finals)):
+        connection.execute(delete(table).where(table.c.task_id == values["task_id"]))
+        if parts:
+            connection.execute(_insert(connection, table), parts)
 
 
-def _where(connection: Connection, device: DeviceFacts, toolchain: Versions) -> dict[str, int]:
+def _where(connection: Connection, device: Device, toolchain: Toolchain) -> dict[str, int]:
     return {
-        "device_id": intern(connection, Device, convert.device_values(device), "identity"),
-        "toolchain_id": intern(connection, Toolchain, convert.toolchain_values(toolchain), "key"),
+        "device_id": intern(connection, DEVICE, convert.device_values(device), "identity"),
+        "toolchain_id": intern(connection, TOOLCHAIN, convert.toolchain_values(toolchain), "key"),
     }
 
 
-def _insert(connection: Connection, model: type[Base]) -> Any:
-    table = model.metadata.tables[model.__tablename__]
+def _insert(connection: Connection, table: Table) -> Any:
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # its package imports every driver's dialect
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, inspect, text
 
 from results_db.connections import Database, sqlite_path
 from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
-from results_db.models import Base
+from results_db.tables import METADATA
 from search_spaces.atomic_file import draft_of
 from tuner.tracing import trace_calls
 
@@ -113,8 +113,8 @@ def _create(connection: Connection, name: str) -> None:
     if connection.dialect.name != "sqlite":
         migrate(connection, name, SCRIPTS)
     elif not revision(connection, name):
-        # The models make the same tables, without the time that loading alembic takes.
-        Base.metadata.create_all(connection)
+        # These are the same tables, without the time that loading alembic takes.
+        METADATA.create_all(connection)
         connection.exec_driver_sql(_VERSION)
         connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": head()})
 

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Row, Select, Table, func, select
 
 from results_db import clock, convert
-from results_db.models import (
-    Calibration,
-    Campaign,
-    Device,
-    Export,
-    Kernel,
-    Measurement,
-    Run,
-    ScheduleFire,
-    Selection,
-    Task,
-    Toolchain,
-    Trial,
-)
-from results_db.models import Workload as WorkloadRow
 from results_db.stored_records import (
+    BaselineRecord,
     CalibrationRecord,
     ExportInfo,
+    FinalRecord,
     Fire,
     RunInfo,
     RunStatus,
@@ -36,14 +22,42 @@ from results_db.stored_records import (
     TaskKey,
     TrialRecord,
 )
+from results_db.tables import (
+    BASELINE,
+    CALIBRATION,
+    CAMPAIGN,
+    DEVICE,
+    EXPORT,
+    FINALIST,
+    KERNEL,
+    MEASUREMENT,
+    RUN,
+    SCHEDULE_FIRE,
+    SELECTION,
+    TASK,
+    TASKS,
+    TOOLCHAIN,
+    TRIAL,
+    WORKLOAD,
+)
 from search_spaces.records import Config, Status, Workload, config_key
 
 Item = TypeVar("Item")
+_Part = TypeVar("_Part", BaselineRecord, FinalRecord)
 UNFINISHED = (RunStatus.RUNNING, RunStatus.INTERRUPTED)
 #: Most values that one statement names.
 _AT_ONCE = 500
-_RUN = select(Run, clock.age_s(Run.heartbeat_at))
-_TRIAL = select(*convert.TRIAL_ROW).select_from(Trial).outerjoin(Measurement)
+#: What `convert.run_info`, `task_info`, `calibration_record` and `trial_record` read.
+RUNS = select(RUN, CAMPAIGN.c.name, clock.age_s(RUN.c.heartbeat_at).label("silent_s")).select_from(
+    RUN.join(CAMPAIGN)
+)
+TASK_ROWS = select(TASK, KERNEL, WORKLOAD, DEVICE, TOOLCHAIN, SELECTION).select_from(
+    TASKS.outerjoin(SELECTION)
+)
+CALIBRATIONS = select(CALIBRATION, DEVICE, TOOLCHAIN).select_from(
+    CALIBRATION.join(DEVICE).join(TOOLCHAIN)
+)
+TRIALS = select(*convert.TRIAL_ROW).select_from(TRIAL.outerjoin(MEASUREMENT))
 
 
 def runs(
@@ -56,17 +70,16 @@ def runs(
     limit: int | None = None,
 ) -> list[RunInfo]:
     """Runs, newest first. before: only those with lower numbers."""
-    query = _RUN.join(Run.campaign).order_by(Run.id.desc()).limit(limit)
+    query = RUNS.order_by(RUN.c.id.desc()).limit(limit)
     if campaign is not None:
-        query = query.where(Campaign.name == campaign)
+        query = query.where(CAMPAIGN.c.name == campaign)
     if spec_hash is not None:
-        query = query.where(Run.spec_hash == spec_hash)
+        query = query.where(RUN.c.spec_hash == spec_hash)
     if statuses:
-        query = query.where(Run.status.in_(statuses))
+        query = query.where(RUN.c.status.in_(statuses))
     if before is not None:
-        query = query.where(Run.id < before)
-    with Session(connection) as session:
-        return [convert.run_info(*row) for row in session.execute(query)]
+        query = query.where(RUN.c.id < before)
+    return [convert.run_info(row) for row in connection.execute(query)]
 
 
 def lock_campaign(connection: Connection, campaign_id: int) -> None:
@@ -74,38 +87,61 @@ def lock_campaign(connection: Connection, campaign_id: int) -> None:
 
     SQLite ignores the clause: a writing transaction is exclusive there.
     """
-    connection.execute(select(Campaign.id).where(Campaign.id == campaign_id).with_for_update())
+    connection.execute(select(CAMPAIGN.c.id).where(CAMPAIGN.c.id == campaign_id).with_for_update())
 
 
 def run(connection: Connection, run_id: int) -> RunInfo | None:
-    with Session(connection) as session:
-        row = session.execute(_RUN.where(Run.id == run_id)).first()
-        return None if row is None else convert.run_info(*row)
+    row = connection.execute(RUNS.where(RUN.c.id == run_id)).first()
+    return None if row is None else convert.run_info(row)
 
 
 def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:
     """The tasks of a run in the order of their declaration."""
-    query = select(Task).where(Task.run_id == run_id).order_by(Task.id)
-    with Session(connection) as session:
-        return [convert.task_info(row) for row in session.scalars(query)]
+    query = TASK_ROWS.where(TASK.c.run_id == run_id).order_by(TASK.c.id)
+    return _tasks(connection, connection.execute(query).all())
 
 
 def load_tasks(connection: Connection, task_ids: Sequence[int]) -> dict[int, TaskInfo]:
     """The tasks of these numbers by number; unknown numbers are left out."""
-    with Session(connection) as session:
-        rows = (
-            row
-            for ids in split_values(task_ids)
-            for row in session.scalars(select(Task).where(Task.id.in_(ids)))
-        )
-        return {row.id: convert.task_info(row) for row in rows}
+    found = _select_in(connection, TASK_ROWS, TASK.c.id, task_ids)
+    return {task.task_id: task for task in _tasks(connection, list(found))}
+
+
+def _tasks(connection: Connection, found: Sequence[Row[Any]]) -> list[TaskInfo]:
+    """The records of rows of `TASK_ROWS`."""
+    ids = [row._mapping[TASK.c.id] for row in found]
+    baselines = _parts(connection, BaselineRecord, BASELINE, ids)
+    finals = _parts(connection, FinalRecord, FINALIST, ids)
+    return [
+        convert.task_info(row, baselines.get(id, ()), finals.get(id, ()))
+        for id, row in zip(ids, found, strict=True)
+    ]
+
+
+def _parts(
+    connection: Connection, kind: type[_Part], table: Table, ids: Sequence[int]
+) -> dict[int, list[_Part]]:
+    """The records of a table by their task, in their order."""
+    query = select(table).order_by(table.c.task_id, table.c.position)
+    found: dict[int, list[_Part]] = {}
+    for row in _select_in(connection, query, table.c.task_id, ids):
+        found.setdefault(row.task_id, []).append(convert.record_of(kind, row, table))
+    return found
+
+
+def _select_in(
+    connection: Connection, query: Select[Any], column: Any, values: Sequence[int]
+) -> Iterator[Row[Any]]:
+    """The rows of a query with these values in a column."""
+    for part in split_values(values):
+        yield from connection.execute(query.where(column.in_(part)))
 
 
 def trials(connection: Connection, task_id: int, number: int | None) -> list[TrialRecord]:
     """The trials of a task by number, or the one with a number."""
-    query = _TRIAL.where(Trial.task_id == task_id).order_by(Trial.number)
+    query = TRIALS.where(TRIAL.c.task_id == task_id).order_by(TRIAL.c.number)
     if number is not None:
-        query = query.where(Trial.number == number)
+        query = query.where(TRIAL.c.number == number)
     return [convert.trial_record(row) for row in connection.execute(query)]
 
 
@@ -114,14 +150,14 @@ def known_trials(
 ) -> list[TrialRecord]:
     """The newest evaluated trial of each config, over all tasks with the same reuse key."""
     newest = (
-        select(func.max(Trial.id))
-        .join(Task, Trial.task_id == Task.id)
-        .where(Task.reuse_key == convert.reuse_key(key), Trial.source != Source.REUSED)
-        .group_by(Trial.config_hash)
+        select(func.max(TRIAL.c.id))
+        .select_from(TRIAL.join(TASK))
+        .where(TASK.c.reuse_key == convert.reuse_key(key), TRIAL.c.source != Source.REUSED)
+        .group_by(TRIAL.c.config_hash)
     )
     if exclude_task is not None:
-        newest = newest.where(Task.id != exclude_task)
-    query = _TRIAL.where(Trial.id.in_(newest)).order_by(Trial.id)
+        newest = newest.where(TASK.c.id != exclude_task)
+    query = TRIALS.where(TRIAL.c.id.in_(newest)).order_by(TRIAL.c.id)
     return [convert.trial_record(row) for row in connection.execute(query)]
 
 
@@ -130,49 +166,39 @@ def timed_trials(
 ) -> list[TrialRecord]:
     """The newest correct timed trial of each binary, for any revision of the kernel."""
     newest = (
-        select(func.max(Trial.id))
-        .join(Task, Trial.task_id == Task.id)
-        .join(Measurement, Measurement.trial_id == Trial.id)
-        .join(Kernel, Task.kernel_id == Kernel.id)
-        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
-        .join(Device, Task.device_id == Device.id)
-        .join(Toolchain, Task.toolchain_id == Toolchain.id)
+        select(func.max(TRIAL.c.id))
+        .select_from(TASKS.join(TRIAL).join(MEASUREMENT))
         .where(
-            Kernel.name == key.kernel,
-            WorkloadRow.identity == convert.workload_values(key.workload)["identity"],
-            Device.fingerprint == key.device.fingerprint,
-            Toolchain.key == key.toolchain.key,
-            Task.protocol == key.protocol,
-            Task.id != (exclude_task or 0),
-            Trial.status == Status.CORRECT,
-            Trial.source.in_((Source.MEASURED, Source.VERIFIED)),
-            Trial.binary_hash != "",
-            Measurement.median_us.is_not(None),
+            KERNEL.c.name == key.kernel,
+            WORKLOAD.c.identity == convert.workload_values(key.workload)["identity"],
+            DEVICE.c.fingerprint == key.device.fingerprint,
+            TOOLCHAIN.c.key == key.toolchain.key,
+            TASK.c.protocol == key.protocol,
+            TASK.c.id != (exclude_task or 0),
+            TRIAL.c.status == Status.CORRECT,
+            TRIAL.c.source.in_((Source.MEASURED, Source.VERIFIED)),
+            TRIAL.c.binary_hash != "",
+            MEASUREMENT.c.median_us.is_not(None),
         )
-        .group_by(Trial.binary_hash)
+        .group_by(TRIAL.c.binary_hash)
     )
-    query = _TRIAL.where(Trial.id.in_(newest)).order_by(Trial.id)
+    query = TRIALS.where(TRIAL.c.id.in_(newest)).order_by(TRIAL.c.id)
     return [convert.trial_record(row) for row in connection.execute(query)]
 
 
 def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
     """The newest task with the same reuse key and space and a confirmed outcome."""
     query = (
-        select(Task)
-        .join(Selection, Selection.task_id == Task.id)
-        .join(Kernel, Task.kernel_id == Kernel.id)
-        .where(
-            Task.reuse_key == convert.reuse_key(key),
-            Kernel.space_hash == key.space_hash,
-            Selection.median_us.is_not(None),
-            Task.id != (exclude_task or 0),
+        TASK_ROWS.where(
+            TASK.c.reuse_key == convert.reuse_key(key),
+            KERNEL.c.space_hash == key.space_hash,
+            SELECTION.c.median_us.is_not(None),
+            TASK.c.id != (exclude_task or 0),
         )
-        .order_by(Task.id.desc())
+        .order_by(TASK.c.id.desc())
         .limit(1)
     )
-    with Session(connection) as session:
-        row = session.scalars(query).first()
-        return None if row is None else convert.task_info(row)
+    return next(iter(_tasks(connection, connection.execute(query).all())), None)
 
 
 def kernel_tasks(
@@ -184,17 +210,13 @@ def kernel_tasks(
 ) -> list[tuple[RunInfo, TaskInfo]]:
     """Tasks of a kernel with their runs, without left-out sizes of ranges; see `Store`."""
     query = (
-        select(Task.id, Task.run_id, WorkloadRow.key, Device.name)
-        .join(Kernel, Task.kernel_id == Kernel.id)
-        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
-        .join(Device, Task.device_id == Device.id)
-        .join(Run, Task.run_id == Run.id)
-        .join(Campaign, Run.campaign_id == Campaign.id)
-        .where(Kernel.name == kernel)
-        .order_by(Task.run_id.desc(), Task.id.desc())
+        select(TASK.c.id, TASK.c.run_id, WORKLOAD.c.key, DEVICE.c.name)
+        .select_from(TASKS.join(RUN).join(CAMPAIGN))
+        .where(KERNEL.c.name == kernel)
+        .order_by(TASK.c.run_id.desc(), TASK.c.id.desc())
     )
     if campaign is not None:
-        query = query.where(Campaign.name == campaign)
+        query = query.where(CAMPAIGN.c.name == campaign)
     chosen: list[int] = []
     seen: dict[tuple[str, str], set[int]] = {}
     for task_id, run_id, key, device in connection.execute(query):
@@ -203,13 +225,8 @@ def kernel_tasks(
             run_ids.add(run_id)
             chosen.append(task_id)
     used = sorted(set().union(*seen.values()))
-    with Session(connection) as session:
-        rows = (
-            row
-            for ids in split_values(used)
-            for row in session.execute(_RUN.where(Run.id.in_(ids)))
-        )
-        known = {row[0].id: convert.run_info(*row) for row in rows}
+    infos = map(convert.run_info, _select_in(connection, RUNS, RUN.c.id, used))
+    known = {info.run_id: info for info in infos}
     loaded = load_tasks(connection, chosen).values()
     return [(known[task.run_id], task) for task in loaded if not task.left_out]
 
@@ -231,24 +248,21 @@ def winners(
     Without those of sizes that were held out, so that no later choice knows them.
     """
     query = (
-        select(WorkloadRow.dims, Selection.winner, Task.place)
-        .select_from(Selection)
-        .join(Task, Selection.task_id == Task.id)
-        .join(Kernel, Task.kernel_id == Kernel.id)
-        .join(Device, Task.device_id == Device.id)
-        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
-        .where(Kernel.name == kernel)
-        .order_by(Selection.recorded_at.desc(), Selection.id.desc())
+        select(WORKLOAD.c.dims, SELECTION.c.winner, TASK.c.place)
+        .select_from(TASKS.join(SELECTION))
+        .where(KERNEL.c.name == kernel)
+        .order_by(SELECTION.c.recorded_at.desc(), SELECTION.c.id.desc())
     )
     if fingerprint is not None:
-        query = query.where(Device.fingerprint == fingerprint)
+        query = query.where(DEVICE.c.fingerprint == fingerprint)
     if before_run is not None:
-        query = query.where(Task.run_id < before_run)
+        query = query.where(TASK.c.run_id < before_run)
     found: dict[tuple[str, str], tuple[Workload, Config]] = {}
     for dims, winner, place in connection.execute(query):
         if place.get("held_out"):
             continue
-        found.setdefault((config_key(dims), config_key(winner)), (_workload(dims), winner))
+        workload = Workload.from_mapping(dims)
+        found.setdefault((config_key(dims), config_key(winner)), (workload, winner))
         if len(found) == limit:
             break
     return list(found.values())
@@ -256,39 +270,32 @@ def winners(
 
 def calibrations(connection: Connection, fingerprint: str | None) -> list[CalibrationRecord]:
     """Calibrations of devices, newest first."""
-    query = select(Calibration).join(Calibration.device).order_by(Calibration.id.desc())
+    query = CALIBRATIONS.order_by(CALIBRATION.c.id.desc())
     if fingerprint is not None:
-        query = query.where(Device.fingerprint == fingerprint)
-    with Session(connection) as session:
-        return [convert.calibration_record(row) for row in session.scalars(query)]
+        query = query.where(DEVICE.c.fingerprint == fingerprint)
+    return [convert.calibration_record(row) for row in connection.execute(query)]
 
 
 def fires(connection: Connection, schedule: str | None, limit: int | None) -> list[Fire]:
     """Firings, latest instant first."""
-    query = select(ScheduleFire).order_by(ScheduleFire.instant.desc(), ScheduleFire.id.desc())
+    fire = SCHEDULE_FIRE.c
+    query = select(SCHEDULE_FIRE).order_by(fire.instant.desc(), fire.id.desc()).limit(limit)
     if schedule is not None:
-        query = query.where(ScheduleFire.schedule == schedule)
-    with Session(connection) as session:
-        return [convert.fire(row) for row in session.scalars(query.limit(limit))]
+        query = query.where(fire.schedule == schedule)
+    return [convert.record_of(Fire, row, SCHEDULE_FIRE) for row in connection.execute(query)]
 
 
 def last_fire(connection: Connection, schedule: str, upto: datetime | None) -> Fire | None:
     """The firing with the latest instant among those recorded up to `upto`."""
-    query = select(ScheduleFire).where(ScheduleFire.schedule == schedule)
+    fire = SCHEDULE_FIRE.c
+    query = select(SCHEDULE_FIRE).where(fire.schedule == schedule)
     if upto is not None:
-        known = ScheduleFire.fired_at.is_not(None)
-        query = query.where(~known | (ScheduleFire.fired_at <= upto))
-    with Session(connection) as session:
-        row = session.scalars(query.order_by(ScheduleFire.instant.desc()).limit(1)).first()
-        return None if row is None else convert.fire(row)
+        query = query.where(~fire.fired_at.is_not(None) | (fire.fired_at <= upto))
+    row = connection.execute(query.order_by(fire.instant.desc()).limit(1)).first()
+    return None if row is None else convert.record_of(Fire, row, SCHEDULE_FIRE)
 
 
 def exports(connection: Connection) -> list[ExportInfo]:
     """Exports, newest first."""
-    with Session(connection) as session:
-        rows = session.scalars(select(Export).order_by(Export.id.desc()))
-        return [convert.export_info(row) for row in rows]
-
-
-def _workload(dims: dict[str, bool | int | float | str | None]) -> Workload:
-    return Workload.from_mapping(dims)
+    found = connection.execute(select(EXPORT).order_by(EXPORT.c.id.desc()))
+    return [convert.record_of(ExportInfo, row, EXPORT) for row in found]

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, update
 from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
 from results_db.connections import Database
 from results_db.masking import mask_passwords
-from results_db.models import Export, Task
 from results_db.patience import Patience
 from results_db.store_fires import FireStore
 from results_db.store_promotions import PromotionStore
@@ -34,6 +33,7 @@ from results_db.stored_records import (
     TaskSummary,
     TrialRecord,
 )
+from results_db.tables import EXPORT, TASK
 from search_spaces.records import Config, Device, Toolchain, Workload
 from search_spaces.size_range import RangePlace
 from tuner.tracing import span
@@ -133,7 +133,7 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
                 "kernel_id": insert.kernel_id(connection, key),
                 "reuse_key": convert.reuse_key(key),
             }
-            connection.execute(update(Task).where(Task.id == task_id).values(**values))
+            connection.execute(update(TASK).where(TASK.c.id == task_id).values(**values))
 
         self._write(renew)
 
@@ -196,12 +196,9 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         finals: Sequence[FinalRecord] = (),
     ) -> None:
         """Store the outcome of a task with its baselines and finals, and replace earlier ones."""
-        values = {
-            **convert.selection_values(selection),
-            "task_id": task_id,
-            "recorded_at": datetime.now(UTC),
-        }
-        others = convert.baseline_rows(task_id, baselines), convert.final_rows(task_id, finals)
+        values = convert.values_of(selection)
+        values |= {"task_id": task_id, "recorded_at": datetime.now(UTC)}
+        others = convert.list_parts(task_id, baselines), convert.list_parts(task_id, finals)
         self._write_task(task_id, lambda each: insert.selection(each, values, *others))
 
     def find_settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
@@ -228,11 +225,8 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         False, and nothing is stored, if the attempt is stored anywhere, or the config or the number
         in this task.
         """
-        values = {
-            **convert.trial_values(record),
-            "task_id": task_id,
-            "recorded_at": datetime.now(UTC),
-        }
+        values = convert.trial_values(record)
+        values |= {"task_id": task_id, "recorded_at": datetime.now(UTC)}
         measurement = convert.measurement_values(record)
 
         def insert_trial(connection: Connection) -> bool:
@@ -308,8 +302,10 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
         if self._database.read_only:
             _log.warning("%s: read-only; the export of %s is not recorded", self.url, path)
             return
-        values = convert.export_values(path, format, run_id, sha256, task_ids)
-        self._write(lambda each: insert.new_id(each, Export, values))
+        values = convert.values_of(
+            ExportInfo(path, format, run_id, sha256, tuple(task_ids), datetime.now(UTC))
+        )
+        self._write(lambda each: insert.new_id(each, EXPORT, values))
 
     def exports(self) -> list[ExportInfo]:
         """Exports, newest first."""

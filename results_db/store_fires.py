@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, delete, select, update
 
-from results_db import clock, convert, insert, query
+from results_db import clock, insert, query
+from results_db.convert import values_of
 from results_db.errors import StoreError
-from results_db.models import ScheduleFire
 from results_db.stored_records import Fire, FireState
+from results_db.tables import SCHEDULE_FIRE
 from results_db.transactions import Transactions
 
 #: A firing recorded this far in the future comes from a wrong clock. A clock that is set back by
@@ -40,16 +41,16 @@ class FireStore(Transactions):
 
         def claim(connection: Connection) -> bool:
             time = now or _now(connection)
-            values = convert.fire_values(schedule, instant, host, FireState.STARTED, time, process)
+            fire = Fire(schedule, instant, FireState.STARTED, host, None, time, "", process)
             connection.execute(
-                delete(ScheduleFire).where(
-                    ScheduleFire.schedule == schedule,
-                    ScheduleFire.instant == instant,
-                    ScheduleFire.state == FireState.MISSED,
-                    ScheduleFire.fired_at > time + AHEAD,
+                delete(SCHEDULE_FIRE).where(
+                    SCHEDULE_FIRE.c.schedule == schedule,
+                    SCHEDULE_FIRE.c.instant == instant,
+                    SCHEDULE_FIRE.c.state == FireState.MISSED,
+                    SCHEDULE_FIRE.c.fired_at > time + AHEAD,
                 )
             )
-            return insert.new_id(connection, ScheduleFire, values) is not None
+            return insert.new_id(connection, SCHEDULE_FIRE, values_of(fire)) is not None
 
         return self._write(claim)
 
@@ -59,12 +60,12 @@ class FireStore(Transactions):
         """Claim an unfinished firing again; False if it has changed since it was read as `seen`."""
         values = {"state": FireState.STARTED, "host": host, "process": process}
         statement = (
-            update(ScheduleFire)
+            update(SCHEDULE_FIRE)
             .where(
-                ScheduleFire.schedule == seen.schedule,
-                ScheduleFire.instant == seen.instant,
-                ScheduleFire.state == seen.state,
-                ScheduleFire.attempts == seen.attempts,
+                SCHEDULE_FIRE.c.schedule == seen.schedule,
+                SCHEDULE_FIRE.c.instant == seen.instant,
+                SCHEDULE_FIRE.c.state == seen.state,
+                SCHEDULE_FIRE.c.attempts == seen.attempts,
             )
             .values(**values, attempts=seen.attempts + 1, fired_at=now or clock.now())
         )
@@ -80,8 +81,8 @@ class FireStore(Transactions):
     ) -> None:
         """Set the outcome of a claimed firing: `finished`, `failed` or `interrupted`."""
         statement = (
-            update(ScheduleFire)
-            .where(ScheduleFire.schedule == schedule, ScheduleFire.instant == instant)
+            update(SCHEDULE_FIRE)
+            .where(SCHEDULE_FIRE.c.schedule == schedule, SCHEDULE_FIRE.c.instant == instant)
             .values(state=state, run_id=run_id, message=message)
         )
         if not self._write(lambda connection: connection.execute(statement).rowcount):
@@ -98,8 +99,8 @@ class FireStore(Transactions):
         def note(connection: Connection) -> None:
             time = now or _now(connection)
             for instant in instants:
-                values = convert.fire_values(schedule, instant, host, FireState.MISSED, time)
-                insert.new_id(connection, ScheduleFire, values)
+                fire = Fire(schedule, instant, FireState.MISSED, host, None, time)
+                insert.new_id(connection, SCHEDULE_FIRE, values_of(fire))
 
         self._write(note)
 

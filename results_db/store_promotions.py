@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sqlalchemy import insert, select
 
-from results_db import convert
-from results_db.models import Promotion
+from results_db.convert import values_of
 from results_db.promotion_records import PromotionRecord
+from results_db.tables import PROMOTION
 from results_db.transactions import Transactions
 
 _log = logging.getLogger(__name__)
@@ -24,12 +25,13 @@ class PromotionStore(Transactions):
             name = self._database.name
             _log.warning("%s: read-only; %d promotions are not recorded", name, len(records))
         elif records:
-            values = [convert.promotion_values(record) for record in records]
-            self._write(lambda each: each.execute(insert(Promotion), values))
+            now = {"decided_at": datetime.now(UTC)}
+            values = [values_of(record) | now for record in records]
+            self._write(lambda each: each.execute(insert(PROMOTION), values))
 
     def promotions(self, run_id: int | None = None) -> list[PromotionRecord]:
         """The decisions about one run's results or about those of all, newest first."""
-        query = select(Promotion).order_by(Promotion.id.desc())
+        query = select(PROMOTION).order_by(PROMOTION.c.id.desc())
         if run_id is not None:
-            query = query.where(Promotion.run_id == run_id)
-        return self._read_all(query, convert.promotion_record)
+            query = query.where(PROMOTION.c.run_id == run_id)
+        return self._read_all(query, PromotionRecord, PROMOTION)

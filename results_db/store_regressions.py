@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from results_db import convert, insert
-from results_db.models import Regression
+from results_db import insert
+from results_db.convert import ratio_columns
 from results_db.regression_records import RegressionRecord, RegressionState
+from results_db.tables import REGRESSION
 from results_db.transactions import Transactions
 from search_spaces.log_ratio import LogRatio
 
@@ -18,8 +19,8 @@ class RegressionStore(Transactions):
     """Regressions, newest first."""
 
     def regressions(self) -> list[RegressionRecord]:
-        query = select(Regression).order_by(Regression.id.desc())
-        return self._read_all(query, convert.regression_record)
+        query = select(REGRESSION).order_by(REGRESSION.c.id.desc())
+        return self._read_all(query, RegressionRecord, REGRESSION)
 
     def raise_regression(
         self, task_id: int, former_task_id: int, found_run_id: int, step: LogRatio
@@ -31,10 +32,10 @@ class RegressionStore(Transactions):
             "found_run_id": found_run_id,
             "state": RegressionState.CANDIDATE,
             "reason": "",
-            **convert.ratio_columns(step),
+            **ratio_columns(step),
             "found_at": datetime.now(UTC),
         }
-        return self._write(lambda each: insert.new_id(each, Regression, values)) is not None
+        return self._write(lambda each: insert.new_id(each, REGRESSION, values)) is not None
 
     def decide_regression(
         self, number: int, state: RegressionState, reason: str, ratio: LogRatio | None = None
@@ -45,12 +46,12 @@ class RegressionStore(Transactions):
         """
         values: dict[str, Any] = {"state": state, "reason": reason}
         if state is not RegressionState.CANDIDATE:
-            values |= {"decided_at": datetime.now(UTC), **convert.ratio_columns(ratio)}
-        self._change(number, values, Regression.state == RegressionState.CANDIDATE)
+            values |= {"decided_at": datetime.now(UTC), **ratio_columns(ratio)}
+        self._change(number, values, REGRESSION.c.state == RegressionState.CANDIDATE)
 
     def claim_notice(self, number: int) -> bool:
         """Claim the notification: True for exactly one of all processes that try."""
-        unsaid = Regression.notified_at.is_(None)
+        unsaid = REGRESSION.c.notified_at.is_(None)
         return self._change(number, {"notified_at": datetime.now(UTC)}, unsaid)
 
     def return_notice(self, number: int) -> None:
@@ -62,5 +63,7 @@ class RegressionStore(Transactions):
         return self._change(number, {"acknowledged_at": datetime.now(UTC)})
 
     def _change(self, number: int, values: dict[str, Any], *conditions: Any) -> bool:
-        statement = update(Regression).where(Regression.id == number, *conditions).values(**values)
+        statement = (
+            update(REGRESSION).where(REGRESSION.c.id == number, *conditions).values(**values)
+        )
         return self._write(lambda each: bool(each.execute(statement).rowcount))

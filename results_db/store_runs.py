@@ -11,8 +11,8 @@ from sqlalchemy import insert as insert_into
 
 from results_db import clock, fence, insert, query
 from results_db.errors import FIRST_RUN, LeaseLostError, StoreError
-from results_db.models import Run, Timeline
 from results_db.stored_records import RunInfo, RunStatus
+from results_db.tables import RUN, TIMELINE
 from results_db.transactions import Transactions
 
 
@@ -56,7 +56,7 @@ class RunStore(Transactions):
                 found = _find_unfinished(connection, campaign, spec_hash)
                 if found is not None:
                     return found
-            run_id = insert.new_id(connection, Run, values | {"campaign_id": campaign_id})
+            run_id = insert.new_id(connection, RUN, values | {"campaign_id": campaign_id})
             return self._run(connection, run_id or 0)
 
         return self._write(begin)
@@ -74,13 +74,13 @@ class RunStore(Transactions):
         """
         values = {"lease": lease, "holder": holder, "process": process, "status": RunStatus.RUNNING}
         statement = (
-            update(Run)
+            update(RUN)
             .where(
-                Run.id == seen.run_id,
-                Run.lease == seen.lease,
-                Run.holder == seen.holder,
-                Run.heartbeat_at.is_not_distinct_from(seen.heartbeat_at),
-                Run.status.in_(query.UNFINISHED),
+                RUN.c.id == seen.run_id,
+                RUN.c.lease == seen.lease,
+                RUN.c.holder == seen.holder,
+                RUN.c.heartbeat_at.is_not_distinct_from(seen.heartbeat_at),
+                RUN.c.status.in_(query.UNFINISHED),
             )
             .values(**values, heartbeat_at=clock.now(), finished_at=None)
         )
@@ -124,17 +124,17 @@ class RunStore(Transactions):
 
         def replace(connection: Connection) -> int | None:
             self._run(connection, run_id)
-            others = (Run.tag == tag, Run.tag.is_not(None), Run.id != run_id)
-            former = connection.scalar(select(Run.id).where(*others))
-            connection.execute(update(Run).where(*others).values(tag=None))
-            connection.execute(update(Run).where(Run.id == run_id).values(tag=tag))
+            others = (RUN.c.tag == tag, RUN.c.tag.is_not(None), RUN.c.id != run_id)
+            former = connection.scalar(select(RUN.c.id).where(*others))
+            connection.execute(update(RUN).where(*others).values(tag=None))
+            connection.execute(update(RUN).where(RUN.c.id == run_id).values(tag=tag))
             return former
 
         return self._write(replace)
 
     def tags(self) -> dict[str, int]:
         """The runs that have a tag, by it."""
-        query = select(Run.tag, Run.id).where(Run.tag.is_not(None)).order_by(Run.id)
+        query = select(RUN.c.tag, RUN.c.id).where(RUN.c.tag.is_not(None)).order_by(RUN.c.id)
         return self._read(lambda each: {row.tag: row.id for row in each.execute(query)})
 
     def record_timeline(self, run_id: int, spans: Mapping[str, Any]) -> None:
@@ -145,14 +145,14 @@ class RunStore(Transactions):
         values = {"run_id": run_id, "spans": dict(spans), "recorded_at": datetime.now(UTC)}
 
         def replace(connection: Connection) -> None:
-            connection.execute(delete(Timeline).where(Timeline.run_id == run_id))
-            connection.execute(insert_into(Timeline).values(**values))
+            connection.execute(delete(TIMELINE).where(TIMELINE.c.run_id == run_id))
+            connection.execute(insert_into(TIMELINE).values(**values))
 
         self._write_run(run_id, replace)
 
     def timeline(self, run_id: int) -> Mapping[str, Any] | None:
         """The stored time line of a run; None for a run that was not traced."""
-        statement = select(Timeline.spans).where(Timeline.run_id == run_id)
+        statement = select(TIMELINE.c.spans).where(TIMELINE.c.run_id == run_id)
         found: Mapping[str, Any] | None = self._read(lambda each: each.scalar(statement))
         return found
 
@@ -179,7 +179,7 @@ class RunStore(Transactions):
     def _run(self, connection: Connection, run_id: int) -> RunInfo:
         found = query.run(connection, run_id)
         if found is None:
-            newest = connection.scalar(select(func.max(Run.id)))
+            newest = connection.scalar(select(func.max(RUN.c.id)))
             if newest is None:
                 raise StoreError(f"{self._database.name}: no runs here", FIRST_RUN)
             raise fence.unknown(self._database.name, f"run {run_id}, the newest is {newest}")

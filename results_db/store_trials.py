@@ -9,18 +9,20 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
-from results_db import convert
-from results_db.models import (
-    Device,
-    Kernel,
-    Measurement,
-    Run,
-    Task,
-    Trial,
-)
-from results_db.models import Workload as WorkloadRow
+from results_db.convert import record_of, workload_of
 from results_db.query import UNFINISHED, split_values
-from results_db.stored_records import FoundTrial, Source, Stage, TrialFilter
+from results_db.stored_records import FoundTrial, Stage, TrialFilter
+from results_db.tables import (
+    DEVICE,
+    KERNEL,
+    MEASUREMENT,
+    RUN,
+    TASK,
+    TASKS,
+    TRIAL,
+    WORKLOAD,
+    stored_fields,
+)
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
 
@@ -36,12 +38,12 @@ class TrialStore(Transactions):
 
         def find(connection: Connection) -> list[FoundTrial]:
             rows = connection.execute(_matching(which)).all()
-            matching = [row for row in rows if _fits(convert.workload_of(row.dims, row.key), which)]
+            matching = [row for row in rows if _fits(workload_of(row.dims, row.key), which)]
             related = _find_related(connection, {row.attempt_id for row in matching})
             copies = [
                 row
                 for part in split_values(sorted(related))
-                for row in connection.execute(_FOUND.where(Trial.attempt_id.in_(part)))
+                for row in connection.execute(_FOUND.where(TRIAL.c.attempt_id.in_(part)))
             ]
             ordered = sorted([*matching, *copies], key=lambda row: int(row.id))
             return [_record(row) for row in ordered]
@@ -52,21 +54,21 @@ class TrialStore(Transactions):
         """The matching trials alone, by task and number."""
 
         def find(connection: Connection) -> list[FoundTrial]:
-            rows = connection.execute(_matching(which).order_by(Trial.task_id, Trial.number))
+            rows = connection.execute(_matching(which).order_by(TRIAL.c.task_id, TRIAL.c.number))
             return [trial for trial in map(_record, rows) if _fits(trial.workload, which)]
 
         return self._read(find)
 
     def find_prunable(self, runs: Sequence[int]) -> list[FoundTrial]:
         """The trials of these runs, without those whose results another run has taken over."""
-        copied = select(Trial.copied_from).join(Task, Trial.task_id == Task.id)
-        taken = copied.where(Task.run_id.not_in(runs), Trial.copied_from != "")
-        query = _FOUND.where(Task.run_id.in_(runs), Trial.attempt_id.not_in(taken))
+        copied = select(TRIAL.c.copied_from).select_from(TRIAL.join(TASK))
+        taken = copied.where(TASK.c.run_id.not_in(runs), TRIAL.c.copied_from != "")
+        query = _FOUND.where(TASK.c.run_id.in_(runs), TRIAL.c.attempt_id.not_in(taken))
         return self._read(lambda each: [_record(row) for row in each.execute(query)])
 
     def list_kernels(self) -> list[str]:
         """The names of all kernels that have tasks."""
-        query = select(Kernel.name).distinct().order_by(Kernel.name)
+        query = select(KERNEL.c.name).distinct().order_by(KERNEL.c.name)
         return self._read(lambda each: list(each.scalars(query)))
 
     def forget(self, trials: Sequence[FoundTrial]) -> int:
@@ -86,46 +88,25 @@ class TrialStore(Transactions):
         return deleted
 
 
-#: Columns of a trial that its record has as they are.
-_ALIKE = (
-    "status",
-    "source",
-    "message",
-    "number",
-    "strategy",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-)
-_FOUND: Any = (
-    select(
-        Trial.id,
-        Trial.attempt_id,
-        Trial.task_id,
-        Trial.config,
-        *(getattr(Trial, name) for name in _ALIKE),
-        Measurement.median_us,
-        Measurement.verified_by,
-        Task.run_id,
-        Kernel.name.label("kernel"),
-        Device.name.label("device"),
-        WorkloadRow.dims,
-        WorkloadRow.key,
-    )
-    .join(Task, Trial.task_id == Task.id)
-    .join(Kernel, Task.kernel_id == Kernel.id)
-    .join(Device, Task.device_id == Device.id)
-    .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
-    .outerjoin(Measurement, Measurement.trial_id == Trial.id)
-)
+_FOUND: Any = select(
+    *(TRIAL.c[each.column] for each in stored_fields(FoundTrial) if each.column in TRIAL.c),
+    MEASUREMENT.c.median_us,
+    MEASUREMENT.c.verified_by,
+    TASK.c.run_id,
+    KERNEL.c.name.label("kernel"),
+    DEVICE.c.name.label("device"),
+    WORKLOAD.c.dims,
+    WORKLOAD.c.key,
+    TRIAL.c.id,
+).select_from(TASKS.join(TRIAL).outerjoin(MEASUREMENT))
 
 
 def _matching(which: TrialFilter) -> Any:
-    query = _FOUND.where(Trial.status.in_([*map(str, which.statuses)]))
+    query = _FOUND.where(TRIAL.c.status.in_([*map(str, which.statuses)]))
     if which.run_id is not None:
-        query = query.where(Task.run_id == which.run_id)
+        query = query.where(TASK.c.run_id == which.run_id)
     if which.kernel is not None:
-        query = query.where(Kernel.name == which.kernel)
+        query = query.where(KERNEL.c.name == which.kernel)
     if which.text:
         text = which.text.lower()
         contained = (func.lower(part).contains(text, autoescape=True) for part in _TEXTS)
@@ -133,7 +114,7 @@ def _matching(which: TrialFilter) -> Any:
     return query
 
 
-_TEXTS = (Trial.message, Trial.detail)
+_TEXTS = (TRIAL.c.message, TRIAL.c.detail)
 
 
 def _fits(workload: Workload, which: TrialFilter) -> bool:
@@ -148,10 +129,10 @@ def _find_related(connection: Connection, attempts: set[str]) -> set[str]:
         found: set[str] = set()
         for part in split_values(sorted(new)):
             found |= set(
-                connection.scalars(select(Trial.attempt_id).where(Trial.copied_from.in_(part)))
+                connection.scalars(select(TRIAL.c.attempt_id).where(TRIAL.c.copied_from.in_(part)))
             )
-            sources = select(Trial.copied_from).where(
-                Trial.attempt_id.in_(part), Trial.copied_from != ""
+            sources = select(TRIAL.c.copied_from).where(
+                TRIAL.c.attempt_id.in_(part), TRIAL.c.copied_from != ""
             )
             found |= set(connection.scalars(sources))
         new = found - known
@@ -164,11 +145,11 @@ def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> in
     for part in split_values(attempts):
         ids = list(
             connection.scalars(
-                select(Trial.id).where(Trial.task_id == task_id, Trial.attempt_id.in_(part))
+                select(TRIAL.c.id).where(TRIAL.c.task_id == task_id, TRIAL.c.attempt_id.in_(part))
             )
         )
-        connection.execute(delete(Measurement).where(Measurement.trial_id.in_(ids)))
-        deleted += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
+        connection.execute(delete(MEASUREMENT).where(MEASUREMENT.c.trial_id.in_(ids)))
+        deleted += connection.execute(delete(TRIAL).where(TRIAL.c.id.in_(ids))).rowcount
     _set_best(connection, task_id)
     _reopen(connection, task_id)
     return deleted
@@ -176,35 +157,26 @@ def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> in
 
 def _set_best(connection: Connection, task_id: int) -> None:
     """Set the best time of a task to that of the trials that are left."""
-    left = select(func.min(Measurement.median_us)).join(Trial, Measurement.trial_id == Trial.id)
-    best = left.where(Trial.task_id == task_id, Trial.status == Status.CORRECT)
+    left = select(func.min(MEASUREMENT.c.median_us)).join(
+        TRIAL, MEASUREMENT.c.trial_id == TRIAL.c.id
+    )
+    best = left.where(TRIAL.c.task_id == task_id, TRIAL.c.status == Status.CORRECT)
     connection.execute(
-        update(Task).where(Task.id == task_id).values(best_us=best.scalar_subquery())
+        update(TASK).where(TASK.c.id == task_id).values(best_us=best.scalar_subquery())
     )
 
 
 def _reopen(connection: Connection, task_id: int) -> None:
     """Return a task of an unfinished run to its search."""
-    unfinished = select(Run.id).where(Run.status.in_(UNFINISHED))
+    unfinished = select(RUN.c.id).where(RUN.c.status.in_(UNFINISHED))
     connection.execute(
-        update(Task)
-        .where(Task.id == task_id, Task.run_id.in_(unfinished))
+        update(TASK)
+        .where(TASK.c.id == task_id, TASK.c.run_id.in_(unfinished))
         .values(stage=Stage.SEARCH)
     )
 
 
 def _record(row: Any) -> FoundTrial:
-    values = {name: getattr(row, name) for name in _ALIKE}
-    words = {"status": Status(row.status), "source": Source(row.source)}
-    return FoundTrial(
-        attempt_id=row.attempt_id,
-        run_id=row.run_id,
-        task_id=row.task_id,
-        kernel=row.kernel,
-        workload=convert.workload_of(row.dims, row.key),
-        device=row.device,
-        config=row.config,
-        median_us=row.median_us,
-        verified_by=row.verified_by,
-        **{**values, **words},
-    )
+    others = ("run_id", "kernel", "device", "median_us", "verified_by")
+    own = {name: getattr(row, name) for name in others}
+    return record_of(FoundTrial, row, TRIAL, **own, workload=workload_of(row.dims, row.key))

@@ -1,4 +1,7 @@
-"""The records that the store takes and returns. SQLAlchemy models never leave `results_db`."""
+"""The records that the store takes and returns. Rows never leave `results_db`.
+
+The columns of a table follow from the fields of its record: see `results_db.tables`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
 from search_spaces.size_range import RangePlace
 from workers.job_records import Calibration, Mode
+
+#: Metadata of fields that `measurement` keeps, the table of trials that were timed or verified.
+_MEASURED = {"table": "measurement"}
 
 
 class Source(StrEnum):
@@ -123,33 +129,33 @@ class TrialRecord:
     #: This trial's share of the seconds for which the device was held.
     device_s: float = 0.0
     #: Of `device_s`, the seconds spent timing.
-    timing_s: float = 0.0
+    timing_s: float = field(default=0.0, metadata=_MEASURED)
     #: The runner, or the builder of a trial that no runner received.
     worker: str = ""
     #: The timing method; empty when nothing was timed.
-    method: str = ""
+    method: str = field(default="", metadata=_MEASURED)
     #: The cache policy: `cold`, `rotate` or `warm`.
-    cache: str = ""
+    cache: str = field(default="", metadata=_MEASURED)
     #: Config key of the incumbent in the same screening.
-    incumbent: str = ""
+    incumbent: str = field(default="", metadata=_MEASURED)
     #: Calibrated median time; None when nothing was timed.
-    median_us: float | None = None
+    median_us: float | None = field(default=None, metadata=_MEASURED)
     #: ln(time / incumbent's time) in the same screening.
-    log_ratio: LogRatio | None = None
+    log_ratio: LogRatio | None = field(default=None, metadata=_MEASURED)
     #: ||out - ref|| / ||ref||, the largest over all seeds.
-    error: float | None = None
+    error: float | None = field(default=None, metadata=_MEASURED)
     #: Launches that compiled on the device worker.
-    compiled: int = 0
+    compiled: int = field(default=0, metadata=_MEASURED)
     #: The check that the outputs passed.
-    verified_by: str = ""
+    verified_by: str = field(default="", metadata=_MEASURED)
     #: Whether a repetition gave the same bits; None where no repetition was compared.
-    deterministic: bool | None = None
+    deterministic: bool | None = field(default=None, metadata=_MEASURED)
     #: Raw times in the order of measurement.
-    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    samples_us: tuple[float, ...] = field(default=(), repr=False, metadata=_MEASURED)
     #: Raw times of the incumbent in the same screening.
-    incumbent_samples_us: tuple[float, ...] = field(default=(), repr=False)
+    incumbent_samples_us: tuple[float, ...] = field(default=(), repr=False, metadata=_MEASURED)
     #: What the device monitor recorded during the measurement.
-    clocks: Mapping[str, float | str] = field(default_factory=dict)
+    clocks: Mapping[str, float | str] = field(default_factory=dict, metadata=_MEASURED)
     finished_at: datetime | None = None
 
     @property
@@ -295,7 +301,7 @@ class SelectionRecord:
     #: How the winner was chosen from its tie set.
     reason: str = ""
     runner_up: Config | None = None
-    default: Config | None = None
+    default: Config | None = field(default=None, metadata={"column": "default_config"})
     #: The winner's median time in the confirmation.
     median_us: float | None = None
     #: The default config's median time in the confirmation.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, Select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Select, Table, update
 
 from results_db import fence
 from results_db.connections import Database
-from results_db.models import Run, Task
+from results_db.convert import record_of
 from results_db.patience import Patience
+from results_db.tables import RUN, TASK
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")
 T = TypeVar("T")
 _AT_ONCE = Patience()
 
@@ -38,14 +41,9 @@ class Transactions:
 
         return self.patience.insist(once)
 
-    def _read_all(self, query: Select[R], to_record: Callable[[R], T]) -> list[T]:
+    def _read_all(self, query: Select[Any], kind: type[R], table: Table) -> list[R]:
         """The records of all rows of a table that a query finds."""
-
-        def read(connection: Connection) -> list[T]:
-            with Session(connection) as session:
-                return [to_record(row) for row in session.scalars(query)]
-
-        return self._read(read)
+        return self._read(lambda each: [record_of(kind, row, table) for row in each.execute(query)])
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """One transaction. It is repeated if its commit is uncertain."""
@@ -83,9 +81,9 @@ class Transactions:
         return self._write(run_fenced)
 
     def _change_run(self, run_id: int, values: dict[str, Any]) -> None:
-        statement = update(Run).where(Run.id == run_id).values(**values)
+        statement = update(RUN).where(RUN.c.id == run_id).values(**values)
         self._write_run(run_id, lambda connection: connection.execute(statement))
 
     def _change_task(self, task_id: int, values: dict[str, Any]) -> None:
-        statement = update(Task).where(Task.id == task_id).values(**values)
+        statement = update(TASK).where(TASK.c.id == task_id).values(**values)
         self._write_task(task_id, lambda connection: connection.execute(statement))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy.types import TypeDecorator
 
-from results_db.models import Base
+from results_db.tables import METADATA
 
 
 def plain_type(kind: str, item: Any, _autogen: object) -> str | Literal[False]:
@@ -19,7 +19,7 @@ def plain_type(kind: str, item: Any, _autogen: object) -> str | Literal[False]:
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
     render_as_batch=True,
     compare_type=True,
     render_item=plain_type,

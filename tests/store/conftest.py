@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from results_db import Store
-from results_db.models import Base
+from results_db.tables import METADATA
 
 
 @pytest.fixture
@@ -28,6 +28,6 @@ def _shared_postgres(new_postgres: Callable[[], str]) -> str:
 def emptied_postgres(_shared_postgres: str) -> str:
     """A database with the schema and no rows; much cheaper than a new one."""
     with psycopg.connect(_shared_postgres.replace("+psycopg", ""), autocommit=True) as connection:
-        tables = ", ".join(f'"{table}"' for table in Base.metadata.tables)
+        tables = ", ".join(f'"{table}"' for table in METADATA.tables)
         connection.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE".encode())
     return _shared_postgres

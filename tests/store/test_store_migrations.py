@@ -1,4 +1,4 @@
-"""Schema revisions: models, migrations and frozen databases agree, and an upgrade loses nothing."""
+"""Schema revisions: tables, migrations and frozen databases agree, and an upgrade loses nothing."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         assert promotions == list(PROMOTIONS[::-1])
 
 
-def test_models_and_migrations_agree(sqlite_url: str) -> None:
+def test_tables_and_migrations_agree(sqlite_url: str) -> None:
     _compare(sqlite_url)
 
 
 @pytest.mark.postgres
-def test_models_and_migrations_agree_on_postgres(new_postgres: Callable[[], str]) -> None:
+def test_tables_and_migrations_agree_on_postgres(new_postgres: Callable[[], str]) -> None:
     _compare(new_postgres())
 
 
@@ -134,7 +134,7 @@ def _compare(url: str) -> None:
 
 
 def test_a_new_database_equals_a_migrated_one(tmp_path: Path) -> None:
-    """A new one has the tables of the models. `alembic check` compares no CHECK and no names."""
+    """A new one is made without migrations. `alembic check` compares no CHECK and no names."""
     upgrade(f"sqlite:///{tmp_path}/migrated.db")
     with Store.open(f"sqlite:///{tmp_path}/new.db"):
         pass
