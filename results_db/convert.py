@@ -6,10 +6,10 @@ Both directions follow the fields of a record, see `tables.stored_fields`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from results_db.columns import json_text
@@ -92,6 +92,11 @@ def record_of(kind: type[_Record], row: Row[Any], table: Table, **own: Any) -> _
             else:
                 own[field.field] = value if value is None else _conversion(field.kind)(value)
     return kind(**own)
+
+
+def reader(kind: type[_Record], table: Table) -> Callable[[Row[Any]], _Record]:
+    """What reads the records whose fields are all columns of one table."""
+    return partial(record_of, kind, table=table)
 
 
 @cache

@@ -209,7 +209,7 @@ _VALUES: Mapping[type, Callable[[Any], Mapping[str, object]]] = {
 
 
 def _reader(table: Table, kind: Any) -> tuple[Select[Any], Callable[[Any], object]]:
-    return select(table), lambda row: convert.record_of(kind, row, table)
+    return select(table), convert.reader(kind, table)
 
 
 #: Each table whose rows are read as records: how readers select and convert its rows.

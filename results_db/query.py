@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, Table, func, select
+from sqlalchemy import Connection, Row, Select, Table, select
 
 from results_db import clock, convert
 from results_db.stored_records import (
     BaselineRecord,
-    CalibrationRecord,
-    ExportInfo,
     FinalRecord,
-    Fire,
     RunInfo,
     RunStatus,
-    Source,
     TaskInfo,
     TaskKey,
-    TrialRecord,
 )
 from results_db.tables import (
     BASELINE,
     CALIBRATION,
     CAMPAIGN,
     DEVICE,
-    EXPORT,
     FINALIST,
     KERNEL,
     MEASUREMENT,
     RUN,
-    SCHEDULE_FIRE,
     SELECTION,
     TASK,
     TASKS,
@@ -40,7 +32,7 @@ from results_db.tables import (
     TRIAL,
     WORKLOAD,
 )
-from search_spaces.records import Config, Status, Workload, config_key
+from search_spaces.records import Config, Workload, config_key
 
 Item = TypeVar("Item")
 _Part = TypeVar("_Part", BaselineRecord, FinalRecord)
@@ -137,55 +129,6 @@ def _select_in(
         yield from connection.execute(query.where(column.in_(part)))
 
 
-def trials(connection: Connection, task_id: int, number: int | None) -> list[TrialRecord]:
-    """The trials of a task by number, or the one with a number."""
-    query = TRIALS.where(TRIAL.c.task_id == task_id).order_by(TRIAL.c.number)
-    if number is not None:
-        query = query.where(TRIAL.c.number == number)
-    return [convert.trial_record(row) for row in connection.execute(query)]
-
-
-def known_trials(
-    connection: Connection, key: TaskKey, exclude_task: int | None
-) -> list[TrialRecord]:
-    """The newest evaluated trial of each config, over all tasks with the same reuse key."""
-    newest = (
-        select(func.max(TRIAL.c.id))
-        .select_from(TRIAL.join(TASK))
-        .where(TASK.c.reuse_key == convert.reuse_key(key), TRIAL.c.source != Source.REUSED)
-        .group_by(TRIAL.c.config_hash)
-    )
-    if exclude_task is not None:
-        newest = newest.where(TASK.c.id != exclude_task)
-    query = TRIALS.where(TRIAL.c.id.in_(newest)).order_by(TRIAL.c.id)
-    return [convert.trial_record(row) for row in connection.execute(query)]
-
-
-def timed_trials(
-    connection: Connection, key: TaskKey, exclude_task: int | None
-) -> list[TrialRecord]:
-    """The newest correct timed trial of each binary, for any revision of the kernel."""
-    newest = (
-        select(func.max(TRIAL.c.id))
-        .select_from(TASKS.join(TRIAL).join(MEASUREMENT))
-        .where(
-            KERNEL.c.name == key.kernel,
-            WORKLOAD.c.identity == convert.workload_values(key.workload)["identity"],
-            DEVICE.c.fingerprint == key.device.fingerprint,
-            TOOLCHAIN.c.key == key.toolchain.key,
-            TASK.c.protocol == key.protocol,
-            TASK.c.id != (exclude_task or 0),
-            TRIAL.c.status == Status.CORRECT,
-            TRIAL.c.source.in_((Source.MEASURED, Source.VERIFIED)),
-            TRIAL.c.binary_hash != "",
-            MEASUREMENT.c.median_us.is_not(None),
-        )
-        .group_by(TRIAL.c.binary_hash)
-    )
-    query = TRIALS.where(TRIAL.c.id.in_(newest)).order_by(TRIAL.c.id)
-    return [convert.trial_record(row) for row in connection.execute(query)]
-
-
 def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
     """The newest task with the same reuse key and space and a confirmed outcome."""
     query = (
@@ -266,36 +209,3 @@ def winners(
         if len(found) == limit:
             break
     return list(found.values())
-
-
-def calibrations(connection: Connection, fingerprint: str | None) -> list[CalibrationRecord]:
-    """Calibrations of devices, newest first."""
-    query = CALIBRATIONS.order_by(CALIBRATION.c.id.desc())
-    if fingerprint is not None:
-        query = query.where(DEVICE.c.fingerprint == fingerprint)
-    return [convert.calibration_record(row) for row in connection.execute(query)]
-
-
-def fires(connection: Connection, schedule: str | None, limit: int | None) -> list[Fire]:
-    """Firings, latest instant first."""
-    fire = SCHEDULE_FIRE.c
-    query = select(SCHEDULE_FIRE).order_by(fire.instant.desc(), fire.id.desc()).limit(limit)
-    if schedule is not None:
-        query = query.where(fire.schedule == schedule)
-    return [convert.record_of(Fire, row, SCHEDULE_FIRE) for row in connection.execute(query)]
-
-
-def last_fire(connection: Connection, schedule: str, upto: datetime | None) -> Fire | None:
-    """The firing with the latest instant among those recorded up to `upto`."""
-    fire = SCHEDULE_FIRE.c
-    query = select(SCHEDULE_FIRE).where(fire.schedule == schedule)
-    if upto is not None:
-        query = query.where(~fire.fired_at.is_not(None) | (fire.fired_at <= upto))
-    row = connection.execute(query.order_by(fire.instant.desc()).limit(1)).first()
-    return None if row is None else convert.record_of(Fire, row, SCHEDULE_FIRE)
-
-
-def exports(connection: Connection) -> list[ExportInfo]:
-    """Exports, newest first."""
-    found = connection.execute(select(EXPORT).order_by(EXPORT.c.id.desc()))
-    return [convert.record_of(ExportInfo, row, EXPORT) for row in found]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
 from results_db.connections import Database
@@ -33,7 +33,7 @@ from results_db.stored_records import (
     TaskSummary,
     TrialRecord,
 )
-from results_db.tables import EXPORT, TASK
+from results_db.tables import CALIBRATION, DEVICE, EXPORT, TASK
 from search_spaces.records import Config, Device, Toolchain, Workload
 from search_spaces.size_range import RangePlace
 from tuner.tracing import span
@@ -216,7 +216,10 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
 
     def calibrations(self, device_fingerprint: str | None = None) -> list[CalibrationRecord]:
         """Calibrations of all devices or of one fingerprint, newest first."""
-        return self._read(lambda each: query.calibrations(each, device_fingerprint))
+        found = query.CALIBRATIONS.order_by(CALIBRATION.c.id.desc())
+        if device_fingerprint is not None:
+            found = found.where(DEVICE.c.fingerprint == device_fingerprint)
+        return self._read_all(found, convert.calibration_record)
 
     # -- trials --------------------------------------------------------------------------------
     def record_trial(self, task_id: int, record: TrialRecord) -> bool:
@@ -234,27 +237,6 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
             return insert.trial(connection, values, measurement, best_us)
 
         return self._write(insert_trial)
-
-    def trials(self, task_id: int, number: int | None = None) -> list[TrialRecord]:
-        """The trials of a task by number, or the one with a number, with their raw samples."""
-        return self._read(lambda each: query.trials(each, task_id, number))
-
-    def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
-        """Results of any run for the same code, workload, device, toolchain and protocol.
-
-        Both hashes of the kernel's identity must be equal; the space may differ. Returns the newest
-        trial of each config that is not copied from another run, oldest first.
-        """
-        return self._read(lambda each: query.known_trials(each, key, exclude_task))
-
-    def timed_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
-        """Times of binaries from any revision of the kernel: one correct trial per binary.
-
-        Kernel name, workload, device, toolchain and protocol are equal. Returns the newest trial of
-        each binary, oldest first. The time is valid for an equal binary; its outputs must be
-        verified again.
-        """
-        return self._read(lambda each: query.timed_trials(each, key, exclude_task))
 
     def winners(
         self,
@@ -309,7 +291,8 @@ class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
 
     def exports(self) -> list[ExportInfo]:
         """Exports, newest first."""
-        return self._read(lambda each: query.exports(each))
+        newest = select(EXPORT).order_by(EXPORT.c.id.desc())
+        return self._read_all(newest, convert.reader(ExportInfo, EXPORT))
 
     # -- health --------------------------------------------------------------------------------
     def stats(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, delete, select, update
 
-from results_db import clock, insert, query
-from results_db.convert import values_of
+from results_db import clock, insert
+from results_db.convert import reader, values_of
 from results_db.errors import StoreError
 from results_db.stored_records import Fire, FireState
 from results_db.tables import SCHEDULE_FIRE
@@ -109,12 +109,20 @@ class FireStore(Transactions):
 
         now: ignore firings that a clock far ahead of that time recorded.
         """
-        upto = None if now is None else now + AHEAD
-        return self._read(lambda connection: query.last_fire(connection, schedule, upto))
+        fire = SCHEDULE_FIRE.c
+        query = select(SCHEDULE_FIRE).where(fire.schedule == schedule)
+        if now is not None:
+            query = query.where(fire.fired_at.is_(None) | (fire.fired_at <= now + AHEAD))
+        latest = query.order_by(fire.instant.desc()).limit(1)
+        return next(iter(self._read_all(latest, reader(Fire, SCHEDULE_FIRE))), None)
 
     def fires(self, schedule: str | None = None, limit: int = 50) -> list[Fire]:
         """Firings of one schedule or of all, latest instant first."""
-        return self._read(lambda connection: query.fires(connection, schedule, limit))
+        fire = SCHEDULE_FIRE.c
+        query = select(SCHEDULE_FIRE).order_by(fire.instant.desc(), fire.id.desc()).limit(limit)
+        if schedule is not None:
+            query = query.where(fire.schedule == schedule)
+        return self._read_all(query, reader(Fire, SCHEDULE_FIRE))
 
 
 def _now(connection: Connection) -> datetime:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, select
 
-from results_db.convert import values_of
+from results_db.convert import reader, values_of
 from results_db.promotion_records import PromotionRecord
 from results_db.tables import PROMOTION
 from results_db.transactions import Transactions
@@ -34,4 +34,4 @@ class PromotionStore(Transactions):
         query = select(PROMOTION).order_by(PROMOTION.c.id.desc())
         if run_id is not None:
             query = query.where(PROMOTION.c.run_id == run_id)
-        return self._read_all(query, PromotionRecord, PROMOTION)
+        return self._read_all(query, reader(PromotionRecord, PROMOTION))

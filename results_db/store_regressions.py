@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from results_db import insert
-from results_db.convert import ratio_columns
+from results_db.convert import ratio_columns, reader
 from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.tables import REGRESSION
 from results_db.transactions import Transactions
@@ -20,7 +20,7 @@ class RegressionStore(Transactions):
 
     def regressions(self) -> list[RegressionRecord]:
         query = select(REGRESSION).order_by(REGRESSION.c.id.desc())
-        return self._read_all(query, RegressionRecord, REGRESSION)
+        return self._read_all(query, reader(RegressionRecord, REGRESSION))
 
     def raise_regression(
         self, task_id: int, former_task_id: int, found_run_id: int, step: LogRatio

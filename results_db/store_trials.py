@@ -1,4 +1,4 @@
-"""Find trials by their failures, and delete them."""
+"""Trials in the store: read for a task, found by their failures, deleted."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, or_, select, update
 
-from results_db.convert import record_of, workload_of
-from results_db.query import UNFINISHED, split_values
-from results_db.stored_records import FoundTrial, Stage, TrialFilter
+from results_db.convert import record_of, reuse_key, trial_record, workload_of, workload_values
+from results_db.query import TRIALS, UNFINISHED, split_values
+from results_db.stored_records import FoundTrial, Source, Stage, TaskKey, TrialFilter, TrialRecord
 from results_db.tables import (
     DEVICE,
     KERNEL,
@@ -19,6 +19,7 @@ from results_db.tables import (
     RUN,
     TASK,
     TASKS,
+    TOOLCHAIN,
     TRIAL,
     WORKLOAD,
     stored_fields,
@@ -28,7 +29,61 @@ from search_spaces.records import Status, Workload
 
 
 class TrialStore(Transactions):
-    """Trials across tasks and runs."""
+    """Trials of a task, and across tasks and runs."""
+
+    def trials(self, task_id: int, number: int | None = None) -> list[TrialRecord]:
+        """The trials of a task by number, or the one with a number, with their raw samples."""
+        query = TRIALS.where(TRIAL.c.task_id == task_id).order_by(TRIAL.c.number)
+        if number is not None:
+            query = query.where(TRIAL.c.number == number)
+        return self._read_all(query, trial_record)
+
+    def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
+        """Results of any run for the same code, workload, device, toolchain and protocol.
+
+        Both hashes of the kernel's identity must be equal; the space may differ. Returns the newest
+        trial of each config that is not copied from another run, oldest first.
+        """
+        newest = (
+            select(func.max(TRIAL.c.id))
+            .select_from(TRIAL.join(TASK))
+            .where(TASK.c.reuse_key == reuse_key(key), TRIAL.c.source != Source.REUSED)
+            .group_by(TRIAL.c.config_hash)
+        )
+        return self._read_newest(newest, exclude_task)
+
+    def timed_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
+        """Times of binaries from any revision of the kernel: one correct trial per binary.
+
+        Kernel name, workload, device, toolchain and protocol are equal. Returns the newest trial of
+        each binary, oldest first. The time is valid for an equal binary; its outputs must be
+        verified again.
+        """
+        newest = (
+            select(func.max(TRIAL.c.id))
+            .select_from(TASKS.join(TRIAL).join(MEASUREMENT))
+            .where(
+                KERNEL.c.name == key.kernel,
+                WORKLOAD.c.identity == workload_values(key.workload)["identity"],
+                DEVICE.c.fingerprint == key.device.fingerprint,
+                TOOLCHAIN.c.key == key.toolchain.key,
+                TASK.c.protocol == key.protocol,
+                TRIAL.c.status == Status.CORRECT,
+                TRIAL.c.source.in_((Source.MEASURED, Source.VERIFIED)),
+                TRIAL.c.binary_hash != "",
+                MEASUREMENT.c.median_us.is_not(None),
+            )
+            .group_by(TRIAL.c.binary_hash)
+        )
+        return self._read_newest(newest, exclude_task)
+
+    def _read_newest(self, newest: Select[Any], exclude_task: int | None) -> list[TrialRecord]:
+        """The trials whose numbers a query gives, without those of a task, in their order."""
+        if exclude_task is not None:
+            newest = newest.where(TASK.c.id != exclude_task)
+        return self._read_all(
+            TRIALS.where(TRIAL.c.id.in_(newest)).order_by(TRIAL.c.id), trial_record
+        )
 
     def find_trials(self, which: TrialFilter) -> list[FoundTrial]:
         """The matching trials, with all copies of them and all trials they were copied from.

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, update
+from sqlalchemy import Connection, Row, Select, update
 
 from results_db import fence
 from results_db.connections import Database
-from results_db.convert import record_of
 from results_db.patience import Patience
 from results_db.tables import RUN, TASK
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-R = TypeVar("R", bound="DataclassInstance")
 T = TypeVar("T")
 _AT_ONCE = Patience()
 
@@ -41,9 +36,9 @@ class Transactions:
 
         return self.patience.insist(once)
 
-    def _read_all(self, query: Select[Any], kind: type[R], table: Table) -> list[R]:
-        """The records of all rows of a table that a query finds."""
-        return self._read(lambda each: [record_of(kind, row, table) for row in each.execute(query)])
+    def _read_all(self, query: Select[Any], to_record: Callable[[Row[Any]], T]) -> list[T]:
+        """The records of all rows that a query finds."""
+        return self._read(lambda each: [to_record(row) for row in each.execute(query)])
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """One transaction. It is repeated if its commit is uncertain."""

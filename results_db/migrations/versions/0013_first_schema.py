@@ -17,8 +17,10 @@ _Column: TypeAlias = "sa.Column[Any]"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STATUS = "'correct', 'constraints', 'compile', 'runtime', 'timeout', 'correctness'"
 _KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_TEXT, _COUNT = sa.Text(), sa.BigInteger()
+_FLOAT: sa.types.TypeEngine[float] = sa.Double()
+_TIME, _ARRAY = sa.DateTime(timezone=True), sa.LargeBinary()
 _RATIO = "log_ratio log_ratio_low log_ratio_high"
-_FIGURES = f"median_us {_RATIO}"
 
 
 def upgrade() -> None:
@@ -34,48 +36,53 @@ def upgrade() -> None:
 def _identities() -> None:
     _create(
         "device",
-        *_texts("identity fingerprint kind name target"),
-        *_integers("sm_count memory_bytes shared_bytes registers warp_size l2_bytes"),
-        *_floats("power_limit_w", nullable=False),
-        *_texts("uuid"),
+        *_columns(_TEXT, "identity fingerprint kind name target"),
+        *_columns(_COUNT, "sm_count memory_bytes shared_bytes registers warp_size l2_bytes"),
+        *_columns(_FLOAT, "power_limit_w"),
+        *_columns(_TEXT, "uuid"),
         unique=["identity"],
         index=["fingerprint"],
     )
     _create(
         "toolchain",
-        *_texts("key build_key python torch triton cuda ptxas driver compiler"),
-        *_texts("variables", default="''"),
+        *_columns(_TEXT, "key build_key python torch triton cuda ptxas driver compiler"),
+        *_columns(_TEXT, "variables", default="''"),
         unique=["key"],
     )
     _create(
         "kernel",
-        *_texts("name launch_hash"),
-        *_texts("kernel_hashes", default="'[]'"),
-        *_texts("space_hash"),
+        *_columns(_TEXT, "name launch_hash"),
+        *_columns(_TEXT, "kernel_hashes", default="'[]'"),
+        *_columns(_TEXT, "space_hash"),
         unique=["name launch_hash space_hash"],
     )
-    _create("workload", *_texts("identity key dims"), unique=["identity"])
+    _create("workload", *_columns(_TEXT, "identity key dims"), unique=["identity"])
 
 
 def _runs() -> None:
-    _create("campaign", *_texts("name"), unique=["name"])
+    _create("campaign", *_columns(_TEXT, "name"), unique=["name"])
     _create(
         "run",
         _reference("run", "campaign"),
-        *_texts("status"),
-        _instant("started_at"),
-        _instant("finished_at", nullable=True),
-        *_texts("spec_hash"),
-        *_integers("seed"),
-        *_texts("environment spec summary holder"),
-        _instant("heartbeat_at", nullable=True),
-        *_texts("lease process", default="''"),
-        *_texts("tag", nullable=True),
+        *_columns(_TEXT, "status"),
+        *_columns(_TIME, "started_at"),
+        *_columns(_TIME, "finished_at", nullable=True),
+        *_columns(_TEXT, "spec_hash"),
+        *_columns(_COUNT, "seed"),
+        *_columns(_TEXT, "environment spec summary holder"),
+        *_columns(_TIME, "heartbeat_at", nullable=True),
+        *_columns(_TEXT, "lease process", default="''"),
+        *_columns(_TEXT, "tag", nullable=True),
         unique=["tag"],
         index=["campaign_id"],
         words={"status": "'running', 'finished', 'interrupted', 'failed'"},
     )
-    _create("timeline", _reference("timeline", "run"), *_texts("spans"), _instant("recorded_at"))
+    _create(
+        "timeline",
+        _reference("timeline", "run"),
+        *_columns(_TEXT, "spans"),
+        *_columns(_TIME, "recorded_at"),
+    )
 
 
 def _tasks() -> None:
@@ -83,12 +90,12 @@ def _tasks() -> None:
     _create(
         "task",
         *(_reference("task", other) for other in others),
-        *_texts("protocol reuse_key stage"),
-        *_floats("flops bytes", nullable=False),
-        *_floats("tolerance"),
-        *_texts("note"),
-        *_floats("best_us"),
-        *_texts("place", default="'{}'"),
+        *_columns(_TEXT, "protocol reuse_key stage"),
+        *_columns(_FLOAT, "flops bytes"),
+        *_columns(_FLOAT, "tolerance", nullable=True),
+        *_columns(_TEXT, "note"),
+        *_columns(_FLOAT, "best_us", nullable=True),
+        *_columns(_TEXT, "place", default="'{}'"),
         unique=["run_id kernel_id reuse_key"],
         index=["kernel_id", "reuse_key"],
     )
@@ -98,15 +105,15 @@ def _trials() -> None:
     _create(
         "trial",
         _reference("trial", "task"),
-        *_texts("attempt_id"),
-        *_integers("number"),
-        *_texts("config_hash config status source message detail strategy"),
-        *_texts("copied_from binary_hash"),
-        *_integers("registers spill_bytes shared_bytes binary_bytes", nullable=True),
-        *_floats("build_s device_s", nullable=False),
-        *_texts("worker"),
-        _instant("finished_at", nullable=True),
-        _instant("recorded_at"),
+        *_columns(_TEXT, "attempt_id"),
+        *_columns(_COUNT, "number"),
+        *_columns(_TEXT, "config_hash config status source message detail strategy"),
+        *_columns(_TEXT, "copied_from binary_hash"),
+        *_columns(_COUNT, "registers spill_bytes shared_bytes binary_bytes", nullable=True),
+        *_columns(_FLOAT, "build_s device_s"),
+        *_columns(_TEXT, "worker"),
+        *_columns(_TIME, "finished_at", nullable=True),
+        *_columns(_TIME, "recorded_at"),
         unique=["attempt_id", "task_id config_hash", "task_id number"],
         index=["task_id status"],
         words={
@@ -117,16 +124,15 @@ def _trials() -> None:
     _create(
         "measurement",
         _reference("measurement", "trial"),
-        *_texts("method cache incumbent"),
-        *_floats("error"),
-        *_integers("compiled"),
-        *_texts("verified_by"),
-        *_floats("timing_s", nullable=False, default="0"),
+        *_columns(_TEXT, "method cache incumbent"),
+        *_columns(_FLOAT, "error", nullable=True),
+        *_columns(_COUNT, "compiled"),
+        *_columns(_TEXT, "verified_by"),
+        *_columns(_FLOAT, "timing_s", default="0"),
         sa.Column("deterministic", sa.Boolean()),
-        *_arrays("incumbent_samples_us"),
-        *_texts("clocks"),
-        *_floats(_FIGURES),
-        *_arrays("samples_us"),
+        *_columns(_ARRAY, "incumbent_samples_us", nullable=True),
+        *_columns(_TEXT, "clocks"),
+        *_figures(),
     )
 
 
@@ -134,40 +140,37 @@ def _outcomes() -> None:
     _create(
         "baseline",
         _reference("baseline", "task"),
-        *_integers("position"),
-        *_texts("name status"),
-        *_floats("error"),
-        *_texts("message"),
-        *_floats(_FIGURES),
-        *_arrays("samples_us"),
+        *_columns(_COUNT, "position"),
+        *_columns(_TEXT, "name status"),
+        *_columns(_FLOAT, "error", nullable=True),
+        *_columns(_TEXT, "message"),
+        *_figures(),
         unique=["task_id name"],
         words={"status": _STATUS},
     )
     _create(
         "finalist",
         _reference("finalist", "task"),
-        *_integers("position"),
-        *_texts("stage config status"),
+        *_columns(_COUNT, "position"),
+        *_columns(_TEXT, "stage config status"),
         sa.Column("dropped", sa.Boolean(), nullable=False),
-        *_texts("message method cache"),
-        *_floats(_FIGURES),
-        *_arrays("samples_us"),
+        *_columns(_TEXT, "message method cache"),
+        *_figures(),
         unique=["task_id position"],
         words={"stage": "'race', 'confirm'", "status": _STATUS},
     )
     _create(
         "selection",
         _reference("selection", "task"),
-        *_texts("winner tie_set"),
-        *_texts("runner_up default_config", nullable=True),
-        *_texts("verdict reason"),
-        *_floats("default_us"),
-        *_integers("compiled"),
-        *_texts("clocks"),
-        _instant("confirmed_at", nullable=True),
-        _instant("recorded_at"),
-        *_floats(_FIGURES),
-        *_arrays("samples_us"),
+        *_columns(_TEXT, "winner tie_set"),
+        *_columns(_TEXT, "runner_up default_config", nullable=True),
+        *_columns(_TEXT, "verdict reason"),
+        *_columns(_FLOAT, "default_us", nullable=True),
+        *_columns(_COUNT, "compiled"),
+        *_columns(_TEXT, "clocks"),
+        *_columns(_TIME, "confirmed_at", nullable=True),
+        *_columns(_TIME, "recorded_at"),
+        *_figures(),
         unique=["task_id"],
     )
 
@@ -175,37 +178,37 @@ def _outcomes() -> None:
 def _events() -> None:
     _create(
         "calibration",
-        *_texts("identity"),
+        *_columns(_TEXT, "identity"),
         _reference("calibration", "device"),
         _reference("calibration", "toolchain"),
-        *_texts("host"),
-        _instant("measured_at"),
-        *_floats("quantum_us", nullable=False),
-        *_texts("overhead_us"),
-        *_floats("flush_us copy_bytes_per_us", nullable=False),
-        *_texts("flops_per_us"),
+        *_columns(_TEXT, "host"),
+        *_columns(_TIME, "measured_at"),
+        *_columns(_FLOAT, "quantum_us"),
+        *_columns(_TEXT, "overhead_us"),
+        *_columns(_FLOAT, "flush_us copy_bytes_per_us"),
+        *_columns(_TEXT, "flops_per_us"),
         unique=["identity"],
         index=["device_id"],
     )
     _create(
         "schedule_fire",
-        *_texts("schedule"),
-        _instant("instant"),
-        *_texts("state host"),
+        *_columns(_TEXT, "schedule"),
+        *_columns(_TIME, "instant"),
+        *_columns(_TEXT, "state host"),
         _reference("schedule_fire", "run", nullable=True),
-        _instant("fired_at", nullable=True),
-        *_texts("message"),
-        *_texts("process", default="''"),
-        *_integers("attempts", default="1"),
+        *_columns(_TIME, "fired_at", nullable=True),
+        *_columns(_TEXT, "message"),
+        *_columns(_TEXT, "process", default="''"),
+        *_columns(_COUNT, "attempts", default="1"),
         unique=["schedule instant"],
         words={"state": "'started', 'finished', 'failed', 'missed', 'interrupted'"},
     )
     _create(
         "export",
-        *_texts("path format"),
+        *_columns(_TEXT, "path format"),
         _reference("export", "run", nullable=True),
-        *_texts("sha256 task_ids"),
-        _instant("exported_at"),
+        *_columns(_TEXT, "sha256 task_ids"),
+        *_columns(_TIME, "exported_at"),
         index=["path"],
     )
 
@@ -214,10 +217,10 @@ def _decisions() -> None:
     _create(
         "promotion",
         _reference("promotion", "run"),
-        *_texts("path kernel workload outcome reason config"),
-        *_texts("former", nullable=True),
-        *_floats(_RATIO),
-        _instant("decided_at"),
+        *_columns(_TEXT, "path kernel workload outcome reason config"),
+        *_columns(_TEXT, "former", nullable=True),
+        *_columns(_FLOAT, _RATIO, nullable=True),
+        *_columns(_TIME, "decided_at"),
         index=["run_id"],
         words={"outcome": "'promoted', 'same', 'refused'"},
     )
@@ -226,11 +229,10 @@ def _decisions() -> None:
         _reference("regression", "task"),
         _reference("regression", "task", "former_task_id"),
         _reference("regression", "run", "found_run_id"),
-        *_texts("state reason"),
-        *_floats(_RATIO),
-        _instant("found_at"),
-        *(_instant(f"{name}_at", nullable=True) for name in ("decided", "notified")),
-        _instant("acknowledged_at", nullable=True),
+        *_columns(_TEXT, "state reason"),
+        *_columns(_FLOAT, _RATIO, nullable=True),
+        *_columns(_TIME, "found_at"),
+        *_columns(_TIME, "decided_at notified_at acknowledged_at", nullable=True),
         unique=["task_id"],
         words={"state": "'candidate', 'confirmed', 'refuted'"},
     )
@@ -274,30 +276,19 @@ def _reference(table: str, other: str, column: str = "", *, nullable: bool = Fal
     return sa.Column(column, _KEY, key, nullable=nullable)
 
 
-def _texts(names: str, *, nullable: bool = False, default: str | None = None) -> list[_Column]:
-    return _columns(names, sa.Text(), nullable, default)
-
-
-def _integers(names: str, *, nullable: bool = False, default: str | None = None) -> list[_Column]:
-    return _columns(names, sa.BigInteger(), nullable, default)
-
-
-def _floats(names: str, *, nullable: bool = True, default: str | None = None) -> list[_Column]:
-    return _columns(names, sa.Double(), nullable, default)
-
-
-def _arrays(names: str) -> list[_Column]:
-    return _columns(names, sa.LargeBinary(), True, None)
+def _figures() -> list[_Column]:
+    ratio = _columns(_FLOAT, f"median_us {_RATIO}", nullable=True)
+    return [*ratio, *_columns(_ARRAY, "samples_us", nullable=True)]
 
 
 def _columns(
-    names: str, kind: sa.types.TypeEngine[Any], nullable: bool, default: str | None
+    kind: sa.types.TypeEngine[Any],
+    names: str,
+    *,
+    nullable: bool = False,
+    default: str | None = None,
 ) -> list[_Column]:
     value = None if default is None else sa.text(default)
     return [
         sa.Column(name, kind, nullable=nullable, server_default=value) for name in names.split()
     ]
-
-
-def _instant(name: str, *, nullable: bool = False) -> _Column:
-    return sa.Column(name, sa.DateTime(timezone=True), nullable=nullable)
