@@ -198,10 +198,10 @@ def trial_values(record: TrialRecord) -> dict[str, Any]:
 def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
     """Columns of `measurement` except the trial; None where nothing was timed or verified."""
     values = values_of(record, "measurement")
-    return None if values == values_of(_UNTIMED, "measurement") else values
+    return None if values == _UNTIMED else values
 
 
-_UNTIMED = TrialRecord("", 0, {}, Status.CORRECT)
+_UNTIMED = values_of(TrialRecord("", 0, {}, Status.CORRECT), "measurement")
 
 
 def calibration_values(

@@ -114,7 +114,7 @@ def _create(connection: Connection, name: str) -> None:
         migrate(connection, name, SCRIPTS)
     elif not revision(connection, name):
         # These are the same tables, without the time that loading alembic takes.
-        METADATA.create_all(connection)
+        METADATA.create_all(connection, checkfirst=False)
         connection.exec_driver_sql(_VERSION)
         connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": head()})
 
