@@ -38,11 +38,7 @@ _TASK: _Columns = {
     "workload": (WORKLOAD.c.key, "str", "the workload in readable form"),
     "dims": (WORKLOAD.c.dims, "json", "the workload as JSON"),
     "device": (DEVICE.c.name, "str", "exact name of the device"),
-    "device_kind": (
-        DEVICE.c.kind,
-        "str",
-        "kind of the backend, such as cuda, cpu or simulated",
-    ),
+    "device_kind": (DEVICE.c.kind, "str", "kind of the backend, such as cuda, cpu or simulated"),
     "fingerprint": (DEVICE.c.fingerprint, "str", "digest that equal devices share"),
     "target": (DEVICE.c.target, "str", "target of the compiler, such as cuda:90"),
     "toolchain": (TOOLCHAIN.c.key, "str", "digest of the versions of the toolchain"),

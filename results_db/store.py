@@ -13,9 +13,8 @@ from results_db import confirmed, convert, fence, frames, health, insert, migrat
 from results_db.connections import Database
 from results_db.masking import mask_passwords
 from results_db.patience import Patience
+from results_db.store_decisions import DecisionStore
 from results_db.store_fires import FireStore
-from results_db.store_promotions import PromotionStore
-from results_db.store_regressions import RegressionStore
 from results_db.store_runs import RunStore
 from results_db.store_trials import TrialStore
 from results_db.stored_records import (
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Store(RunStore, FireStore, TrialStore, PromotionStore, RegressionStore):
+class Store(RunStore, FireStore, TrialStore, DecisionStore):
     """One results database. `Store.open` opens it; `close` or the end of `with` closes it.
 
     Every call is one transaction. A failed call raises `StoreError` and stores nothing. Threads may

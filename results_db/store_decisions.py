@@ -1,24 +1,50 @@
-"""Regressions in the store: raised once, decided, notified once, acknowledged."""
+"""Decisions about results in the store: promotions, and regressions.
+
+A regression is raised once, decided, notified once and acknowledged.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import select, update
 
 from results_db import insert
-from results_db.convert import ratio_columns, reader
+from results_db.convert import ratio_columns, reader, values_of
+from results_db.promotion_records import PromotionRecord
 from results_db.regression_records import RegressionRecord, RegressionState
-from results_db.tables import REGRESSION
+from results_db.tables import PROMOTION, REGRESSION
 from results_db.transactions import Transactions
 from search_spaces.log_ratio import LogRatio
 
+_log = logging.getLogger(__name__)
 
-class RegressionStore(Transactions):
-    """Regressions, newest first."""
+
+class DecisionStore(Transactions):
+    """Decisions about entries of published tables, and about steps to a higher time."""
+
+    def record_promotions(self, records: Sequence[PromotionRecord]) -> None:
+        """Store decisions. In a read-only database only a warning is logged."""
+        if self._database.read_only:
+            name = self._database.name
+            _log.warning("%s: read-only; %d promotions are not recorded", name, len(records))
+        elif records:
+            now = {"decided_at": datetime.now(UTC)}
+            values = [values_of(record) | now for record in records]
+            self._write(lambda each: each.execute(PROMOTION.insert(), values))
+
+    def promotions(self, run_id: int | None = None) -> list[PromotionRecord]:
+        """The decisions about one run's results or about those of all, newest first."""
+        query = select(PROMOTION).order_by(PROMOTION.c.id.desc())
+        if run_id is not None:
+            query = query.where(PROMOTION.c.run_id == run_id)
+        return self._read_all(query, reader(PromotionRecord, PROMOTION))
 
     def regressions(self) -> list[RegressionRecord]:
+        """All regressions, newest first."""
         query = select(REGRESSION).order_by(REGRESSION.c.id.desc())
         return self._read_all(query, reader(RegressionRecord, REGRESSION))
 
