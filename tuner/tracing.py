@@ -3,27 +3,24 @@
     with span("compile", "build", config="BLOCK_M=64"):
         ...
 
-    @traced("write the report", "output")
+    @trace_calls("write the report", "output")
     def write(...): ...
 
 A trace is on while the environment variable `TUNER_TRACE_FOLDER` names a folder. Child processes
-inherit the variable; each process writes a file of its own there, and `tuner.traces` joins the
+inherit the variable; each process appends to a file of its own there, and `tuner.traces` joins the
 files into one trace. While no trace is on, a span costs one check of a module variable.
 
-A record is one line, written by one call when it happens. A process that is killed therefore loses
-nothing but the ends of its open spans. A file is a JSON array per line:
+A line is an event of Chrome's Trace Event Format, written by one call when it happens. A process
+that is killed therefore loses nothing but the ends of its open spans. The kinds are
 
-    ["process", pid, boot, name]            first line; boot identifies the machine since its start
-    ["name", name]                          the process has another name from now on
-    ["thread", tid, name]
-    ["begin", number, tid, ns, category, name, arguments, cpu_ns]
-    ["end", number, ns, arguments, cpu_ns]
-    ["span", tid, ns, duration_ns, category, name, arguments, cpu_ns, cpu_duration_ns]
-    ["exit", pid, ns]                       this process has seen the end of process pid
+    M   `process_name` or `thread_name`; a later name of the same replaces an earlier one
+    B   a span begins
+    X   a span is over; if it had a B, that has the same `id`
+    i   `exit`: this process has seen the end of the process `args.pid`
 
-Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; `cpu_ns` is the
-processor time of the thread, null where it is not known. Standard library only; every package may
-import this module.
+Times are microseconds of CLOCK_MONOTONIC, which all processes of a machine share; `tts` and `tdur`
+are the processor time of the thread, absent where it is not known. Standard library only; every
+package may import this module.
 """
 
 from __future__ import annotations
@@ -32,15 +29,12 @@ import functools
 import itertools
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.machinery import ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 #: Names the folder of the trace that is on; child processes inherit it.
 VARIABLE = "TUNER_TRACE_FOLDER"
@@ -48,7 +42,7 @@ VARIABLE = "TUNER_TRACE_FOLDER"
 CATEGORIES = {
     "run": "a whole command",
     "start": "a process, a pool or a device starts",
-    "import": "a module is imported",
+    "import": "the module of a kernel is imported",
     "build": "a variant is compiled",
     "job": "a device process works on a job",
     "verify": "inputs, references, correctness gate",
@@ -62,11 +56,10 @@ CATEGORIES = {
 #: Every time a process has written this many spans, the least duration that it writes doubles,
 #: from 1 ms on. This bounds the file of a run of many hours.
 _SPANS_PER_STEP = 20_000
-_FIRST_LIMIT_NS = 1_000_000
-#: Imports below this duration are not written.
-_LEAST_IMPORT_S = 0.02
+_FIRST_LIMIT_US = 1000.0
 #: A process that was started longer ago than this was not started for the traced work.
 _LONGEST_START_S = 60.0
+_encode = json.JSONEncoder(default=str, separators=(",", ":")).encode
 #: When this module was loaded.
 _LOADED_NS = time.monotonic_ns()
 
@@ -75,20 +68,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Span(Protocol):
-    """An open span."""
+class Span:
+    """A span of a process that records nothing."""
+
+    __slots__ = ()
 
     def add(self, **arguments: Argument) -> None:
         """Add arguments that are known only during the span."""
-        ...
 
-    def __enter__(self) -> Span: ...
+    def __enter__(self) -> Span:
+        return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None: ...
 
 
@@ -101,7 +93,7 @@ def span(name: str, category: str, /, *, least_s: float = 0.0, **arguments: Argu
     recorder = _recorder
     if recorder is None:
         return _OFF
-    return _OpenSpan(recorder, name, category, least_s, arguments)
+    return _RecordedSpan(recorder, least_s, {"name": name, "cat": category, "args": arguments})
 
 
 def trace_calls(
@@ -122,11 +114,6 @@ def trace_calls(
     return decorate
 
 
-def active() -> bool:
-    """Whether this process records spans."""
-    return _recorder is not None
-
-
 def begin(folder: Path, process: str) -> None:
     """Record this process under that name, and the children that it starts from now on."""
     os.environ[VARIABLE] = f"{folder}"
@@ -138,7 +125,6 @@ def end() -> None:
     global _recorder
     recorder, _recorder = _recorder, None
     os.environ.pop(VARIABLE, None)
-    _IMPORTS.remove()
     if recorder is not None:
         recorder.close()
 
@@ -149,220 +135,131 @@ def join(process: str) -> None:
     The first call in a young process also records the start of Python.
     """
     global _recorder
-    folder, recorder = os.environ.get(VARIABLE), _recorder
-    if recorder is not None and folder == recorder.folder:
-        recorder.rename(process)
-        return
-    if recorder is not None:
-        recorder.close()
+    folder = os.environ.get(VARIABLE)
+    if _recorder is not None:
+        if folder == _recorder.folder:
+            _recorder.name_process(process)
+            return
+        _recorder.close()
         _recorder = None
-    if not folder or not os.path.isdir(folder):
-        return
-    _recorder = _Recorder(folder, process)
-    started_ns = _process_start_ns()
-    if time.monotonic_ns() - started_ns < _LONGEST_START_S * 1e9:
-        record("start of Python", "start", started_ns, _LOADED_NS)
-        record("imports before the trace", "start", _LOADED_NS, time.monotonic_ns())
-    _IMPORTS.install()
+    if folder and os.path.isdir(folder):
+        _recorder = _Recorder(folder, process)
+        started_ns = _process_start_ns()
+        if time.monotonic_ns() - started_ns < _LONGEST_START_S * 1e9:
+            record("start of Python", "start", started_ns, _LOADED_NS)
+            record("imports before the trace", "start", _LOADED_NS, time.monotonic_ns())
 
 
 def record(name: str, category: str, start_ns: int, end_ns: int, **arguments: Argument) -> None:
-    """Record a span of the current thread that is over."""
+    """Record a span of the current thread that is over; times of CLOCK_MONOTONIC."""
     if _recorder is not None:
-        _recorder.span(start_ns, end_ns, category, name, arguments, None, None)
+        start_us, duration_us = start_ns / 1000, (end_ns - start_ns) / 1000
+        facts = {"tid": _recorder.thread(), "ts": start_us, "dur": duration_us, "args": arguments}
+        _recorder.end_span({"name": name, "cat": category, **facts}, 0.0)
 
 
 def process_ended(pid: int | None) -> None:
     """Record that a child process has ended, which ends the spans that it left open."""
     if _recorder is not None and pid is not None:
-        _recorder.write("exit", pid, time.monotonic_ns())
+        _recorder.write("i", {"name": "exit", "ts": now_us(), "args": {"pid": pid}})
 
 
-class _Off:
-    """The span of a process that records nothing."""
-
-    def add(self, **arguments: Argument) -> None:
-        """Ignore the arguments."""
-
-    def __enter__(self) -> _Off:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+def now_us() -> float:
+    """The time of CLOCK_MONOTONIC in microseconds."""
+    return time.monotonic_ns() / 1000
 
 
 class _Recorder:
-    """Writes the records of one process. The file is made by the first record."""
+    """Writes the events of one process."""
 
     def __init__(self, folder: str, process: str) -> None:
         self.folder, self.process = folder, process
+        self.numbers = itertools.count()
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._descriptor = -1
-        self._broken = False
         #: Threads whose names are written; the system uses the number of an ended thread again.
         self._threads: set[tuple[int, str]] = set()
-        self._written = 0
-        self.numbers = itertools.count()
+        self._spans = 0
+        self._descriptor = -1
+        path = os.path.join(folder, f"{boot()}-{self._pid}-{time.monotonic_ns()}.jsonl")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with suppress(OSError):
+            self._descriptor = os.open(path, flags, 0o600)
+        self.name_process(process)
 
     @property
-    def limit_ns(self) -> int:
+    def limit_us(self) -> float:
         """The least duration that is written now."""
-        steps = self._written // _SPANS_PER_STEP
-        return _FIRST_LIMIT_NS << min(steps - 1, 20) if steps else 0
+        steps = self._spans // _SPANS_PER_STEP
+        return _FIRST_LIMIT_US * 2 ** min(steps - 1, 20) if steps else 0.0
 
-    def rename(self, process: str) -> None:
-        self.process = process
-        if self._descriptor >= 0:
-            self.write("name", process)
+    def name_process(self, name: str) -> None:
+        self.process = name
+        self.write("M", {"name": "process_name", "args": {"name": name}})
 
-    def begin(self, number: int, now_ns: int, *facts: object) -> None:
-        self._written += 1
-        self.write("begin", number, self._thread(), now_ns, *facts)
+    def thread(self) -> int:
+        """The number of the current thread, whose name is written."""
+        tid, name = threading.get_native_id(), threading.current_thread().name
+        if (tid, name) not in self._threads:
+            self._threads.add((tid, name))
+            self.write("M", {"name": "thread_name", "tid": tid, "args": {"name": name}})
+        return tid
 
-    def span(self, start_ns: int, end_ns: int, *facts: object) -> None:
-        if end_ns - start_ns >= self.limit_ns:
-            self._written += 1
-            self.write("span", self._thread(), start_ns, end_ns - start_ns, *facts)
+    def end_span(self, event: dict[str, Any], least_us: float) -> None:
+        """Write a span that is over, unless it is too short and its begin is not written."""
+        if "id" in event or event["dur"] >= max(least_us, self.limit_us):
+            self._spans += 1
+            self.write("X", event)
 
-    def write(self, *values: object) -> None:
-        """Append one record; a full disk ends the records and not the work."""
-        if self._broken:
+    def write(self, kind: str, event: dict[str, Any]) -> None:
+        """Append one event; a full disk ends the records and not the work."""
+        if self._descriptor < 0:
             return
+        line = _encode({"ph": kind, "pid": self._pid, **event}) + "\n"
         try:
-            if self._descriptor < 0:
-                self._open()
-            os.write(self._descriptor, _line(values))
+            os.write(self._descriptor, line.encode())
         except OSError:
-            self._broken = True
+            self.close()
 
     def close(self) -> None:
         """Write nothing more. Takes no lock, which a fork might hold for ever."""
-        self._broken = True
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _open(self) -> None:
-        with self._lock:
-            if self._descriptor >= 0 or self._broken:
-                return
-            path = os.path.join(self.folder, f"{self._pid}-{time.monotonic_ns()}.jsonl")
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(path, flags, 0o600)
-            os.write(descriptor, _line(("process", self._pid, boot(), self.process)))
-            self._descriptor = descriptor
 
-    def _thread(self) -> int:
-        tid, name = threading.get_native_id(), threading.current_thread().name
-        if (tid, name) not in self._threads:
-            self._threads.add((tid, name))
-            self.write("thread", tid, name)
-        return tid
-
-
-class _OpenSpan:
+class _RecordedSpan(Span):
     """A span of a process that records."""
 
-    def __init__(
-        self,
-        recorder: _Recorder,
-        name: str,
-        category: str,
-        least_s: float,
-        arguments: dict[str, Argument],
-    ) -> None:
-        self._recorder, self._name, self._category = recorder, name, category
-        self._least_ns = max(int(least_s * 1e9), recorder.limit_ns)
-        self._arguments = arguments
-        #: Arguments that the begin has not carried.
-        self._added: dict[str, Argument] = {}
-        self._number, self._start_ns = -1, 0
-        self._thread, self._start_cpu_ns = 0, 0
+    __slots__ = ("_event", "_least_us", "_recorder")
+
+    def __init__(self, recorder: _Recorder, least_s: float, event: dict[str, Any]) -> None:
+        self._recorder, self._least_us, self._event = recorder, least_s * 1e6, event
 
     def add(self, **arguments: Argument) -> None:
-        """Add arguments that are known only during the span."""
-        self._added.update(arguments)
+        self._event["args"].update(arguments)
 
-    def __enter__(self) -> _OpenSpan:
-        self._start_ns, self._start_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
-        self._thread = threading.get_ident()
-        if not self._least_ns:
-            self._number = next(self._recorder.numbers)
-            facts = (self._category, self._name, self._arguments, self._start_cpu_ns)
-            self._recorder.begin(self._number, self._start_ns, *facts)
+    def __enter__(self) -> Span:
+        event, recorder = self._event, self._recorder
+        event |= {"tid": recorder.thread(), "ts": now_us(), "tts": time.thread_time_ns() / 1000}
+        if not max(self._least_us, recorder.limit_us):
+            event["id"] = next(recorder.numbers)
+            recorder.write("B", event)
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         if self._recorder is not _recorder:  # the trace is over, or this is a fork
             return
-        now_ns = time.monotonic_ns()
+        event = self._event
+        event["dur"] = round(now_us() - event["ts"], 3)
+        if event["tid"] == threading.get_native_id():
+            event["tdur"] = round(time.thread_time_ns() / 1000 - event["tts"], 3)
+        else:
+            del event["tts"]
         if kind is not None:
-            self._added["error"] = kind.__name__
-        if self._number >= 0:
-            self._recorder.write("end", self._number, now_ns, self._added, self._cpu_ns())
-        elif now_ns - self._start_ns >= self._least_ns:
-            cpu_ns = self._cpu_ns()
-            took_ns = None if cpu_ns is None else cpu_ns - self._start_cpu_ns
-            facts = (self._category, self._name, {**self._arguments, **self._added})
-            self._recorder.span(self._start_ns, now_ns, *facts, self._start_cpu_ns, took_ns)
-
-    def _cpu_ns(self) -> int | None:
-        """The thread's processor time; None in another thread than that of the begin."""
-        same = self._thread == threading.get_ident()
-        return time.thread_time_ns() if same else None
-
-
-class _TimedImports:
-    """A finder before all others that finds nothing itself and times what the others find."""
-
-    def install(self) -> None:
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
-
-    def remove(self) -> None:
-        with suppress(ValueError):
-            sys.meta_path.remove(self)
-
-    def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The spec of another finder, whose loader also records a span."""
-        for finder in list(sys.meta_path):
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec: ModuleSpec | None = finder.find_spec(name, path, target)
-            if spec is not None:
-                _time_loader(spec)
-                return spec
-        return None
-
-    def invalidate_caches(self) -> None:
-        """Nothing is cached."""
-
-
-def _time_loader(spec: ModuleSpec) -> None:
-    """Record the execution of a module. Only loaders that serve a single module are changed."""
-    loader = spec.loader
-    if type(loader) not in (SourceFileLoader, ExtensionFileLoader):
-        return
-    changed: Any = loader
-    execute = changed.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        changed.__dict__.pop("exec_module", None)
-        with span(f"import {spec.name}", "import", least_s=_LEAST_IMPORT_S):
-            execute(module)
-
-    changed.exec_module = exec_module
-
-
-def _line(values: object) -> bytes:
-    return json.dumps(values, separators=(",", ":"), default=str).encode() + b"\n"
+            event["args"]["error"] = kind.__name__
+        self._recorder.end_span(event, self._least_us)
 
 
 def boot() -> str:
@@ -394,7 +291,6 @@ def _after_fork() -> None:
         _recorder = _Recorder(parent.folder, f"fork of {parent.process}")
 
 
-_OFF = _Off()
-_IMPORTS = _TimedImports()
+_OFF = Span()
 _recorder: _Recorder | None = None
 os.register_at_fork(after_in_child=_after_fork)

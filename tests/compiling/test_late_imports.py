@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from search_spaces.absent_device.late_imports import once_imported
-from tuner import tracing
 
 
 @pytest.fixture
@@ -59,17 +58,6 @@ def test_blocks_inside_each_other_all_see_the_import(module):
     ):
         importlib.import_module(module)
     assert sorted(seen) == ["inner", "outer"]
-
-
-def test_a_trace_times_the_import(module, tmp_path):
-    seen = []
-    tracing.begin(tmp_path, "test")
-    try:
-        with once_imported(module, lambda: seen.append(1)):
-            importlib.import_module(module)
-    finally:
-        tracing.end()
-    assert seen == [1]
 
 
 def test_a_module_that_is_absent_or_fails_is_reported_as_ever(module, tmp_path):

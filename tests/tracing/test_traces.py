@@ -15,7 +15,8 @@ from trace_reader import Trace
 
 from search_spaces.errors import TunerError
 from tuner import tracing
-from tuner.traces import record, timeline_so_far
+from tuner.traces import record, timeline_so_far, trace_events
+from tuner.traces import timeline as timelines
 from workers import SupervisedChild
 from workers.supervision.supervised_child import ChildDied
 from workers.warm.fork_server import ForkServer
@@ -132,31 +133,14 @@ def test_forks_write_files_of_their_own(tmp_path):
     assert trace.processes[span["pid"]] == "fork of driver"
 
 
-def test_imports_are_timed_and_modules_stay_as_they_are(tmp_path, monkeypatch):
-    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.6)\nx = 1\n")
-    (tmp_path / "quick_module.py").write_text("x = 2\n")
-    monkeypatch.syspath_prepend(f"{tmp_path}")
-    path = tmp_path / "trace.json"
-    finders = list(sys.meta_path)
-    monkeypatch.setattr(tracing, "_LEAST_IMPORT_S", 0.5)
-    with record(path, "test"):
-        import quick_module
-        import slow_module
-    assert (slow_module.x, quick_module.x) == (1, 2)
-    assert "exec_module" not in vars(slow_module.__loader__)
-    assert sys.meta_path == finders
-    trace = Trace(path)
-    assert len(trace.named("import slow_module")) == 1
-    assert not trace.named("import quick_module")
-
-
 def test_nothing_is_recorded_without_a_trace(tmp_path):
-    assert not tracing.active()
+    assert tracing.VARIABLE not in os.environ
+    assert tracing.span("a", "build") is tracing.span("b", "job")
     with tracing.span("a", "build") as span:
         span.add(rows=1)
     assert timeline_so_far() is None
     with record(None, "test"):
-        assert not tracing.active()
+        assert tracing.VARIABLE not in os.environ
 
 
 def test_the_first_process_shows_its_start(tmp_path):
@@ -178,7 +162,7 @@ def test_a_bad_path_is_refused_before_the_work(tmp_path, monkeypatch, place):
     (tmp_path / "file").write_text("")
     with pytest.raises(TunerError, match="cannot be written"), record(Path(place), "test"):
         pytest.fail("the work began")
-    assert not tracing.active()
+    assert tracing.VARIABLE not in os.environ
 
 
 def test_a_second_trace_of_the_process_is_refused(tmp_path):
@@ -201,40 +185,53 @@ def test_hostile_names_stay_text(tmp_path):
     assert found == names
 
 
-def test_a_cut_line_of_a_killed_process_costs_only_itself(tmp_path):
-    from tuner.traces.trace_records import read
+def write_events(folder: Path, pid: int, name: str, *spans: tuple[str, float, float]) -> Path:
+    """The file of a process: its name, and spans of its first thread."""
+    own = {"pid": pid, "tid": pid, "args": {}}
+    found = [own | {"ph": "M", "name": "process_name", "args": {"name": name}}]
+    for title, ts, dur in spans:
+        found.append(own | {"ph": "X", "cat": "build", "name": title, "ts": ts, "dur": dur})
+    number = len(list(folder.iterdir()))
+    path = folder / f"{tracing.boot()}-{pid}-{number}.jsonl"
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in found))
+    return path
 
-    header = ["process", 7, tracing.boot(), "builder-0"]
-    span = ["span", 7, 1000, 500, "build", "whole", {}]
-    lines = [json.dumps(header), json.dumps(span), json.dumps(span)[:20]]
-    (tmp_path / "7-1.jsonl").write_text("\n".join(lines))
-    (process,) = read(tmp_path)
-    assert [each.name for each in process.spans] == ["whole"]
+
+def test_a_cut_line_of_a_killed_process_costs_only_itself(tmp_path):
+    path = write_events(tmp_path, 7, "builder-0", ("whole", 1.0, 0.5), ("cut", 2.0, 0.5))
+    path.write_text(path.read_text()[:-20] + "\n[]\n{}\n")
+    (process,) = trace_events.join_files(tmp_path)
+    assert [each["name"] for each in process.spans] == ["whole"]
+
+
+def test_a_process_without_spans_knows_when_another_ended(tmp_path):
+    begin = {"ph": "B", "pid": 7, "tid": 7, "id": 0, "cat": "build", "name": "b", "args": {}}
+    exited = {"ph": "i", "name": "exit", "pid": 8, "ts": 5.0, "args": {"pid": 7}}
+    with write_events(tmp_path, 7, "builder-0").open("a") as file:
+        file.write(json.dumps(begin | {"ts": 1.0, "tts": 0.5}) + "\n")
+    with write_events(tmp_path, 8, "fork server").open("a") as file:
+        file.write(json.dumps(exited) + "\n")
+    (process,) = trace_events.join_files(tmp_path)
+    (span,) = process.spans
+    assert (span["ph"], span["dur"], span["args"]) == ("X", 4.0, {"killed": True})
 
 
 def test_processes_of_another_machine_are_left_out(tmp_path):
-    from tuner.traces.trace_records import read
-
-    span = json.dumps(["span", 7, 1000, 500, "build", "elsewhere", {}])
-    (tmp_path / "7-1.jsonl").write_text(json.dumps(["process", 7, "other", "x"]) + f"\n{span}\n")
-    assert read(tmp_path) == []
+    path = write_events(tmp_path, 7, "x", ("elsewhere", 1.0, 0.5))
+    path.rename(tmp_path / "other-7-1.jsonl")
+    assert trace_events.join_files(tmp_path) == []
 
 
 def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
-    from tuner.traces import trace_records
-
-    monkeypatch.setattr(trace_records, "MOST_SPANS", 10)
-    spans = [["span", 7, 1000 * i, i, "build", f"{i}", {}] for i in range(1, 50)]
-    header = ["process", 7, tracing.boot(), "builder-0"]
-    (tmp_path / "7-1.jsonl").write_text("\n".join(map(json.dumps, [header, *spans])))
-    (process,) = trace_records.read(tmp_path)
-    assert {int(span.name) for span in process.spans} <= set(range(40, 50))
-    assert len(process.spans) >= 9
+    monkeypatch.setattr(trace_events, "MOST_SPANS", 10)
+    write_events(tmp_path, 7, "builder-0", *((f"{i}", float(i), float(i)) for i in range(1, 50)))
+    (process,) = trace_events.join_files(tmp_path)
+    assert [int(span["name"]) for span in process.spans] == list(range(40, 50))
 
 
 def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     monkeypatch.setattr(tracing, "_SPANS_PER_STEP", 100)
-    monkeypatch.setattr(tracing, "_FIRST_LIMIT_NS", 1000)
+    monkeypatch.setattr(tracing, "_FIRST_LIMIT_US", 1.0)
     path = tmp_path / "trace.json"
     with record(path, "test"):
         start = time.monotonic_ns()
@@ -250,34 +247,37 @@ def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     assert len(trace.named("of the next step")) <= 100
 
 
-def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypatch):
-    from tuner.traces import timeline as module
-    from tuner.traces.trace_records import RecordedProcess, RecordedSpan
+def test_the_time_line_has_lanes_depths_and_the_longest_spans(monkeypatch):
+    def span(tid: int, start_ms: int, end_ms: int, category: str, name: str, **facts: object):
+        times = {"ts": start_ms * 1000, "dur": (end_ms - start_ms) * 1000}
+        return {"tid": tid, "cat": category, "name": name, "args": facts, **times}
 
-    ms = 1_000_000
-    main = [
-        RecordedSpan(1, 0, 900 * ms, "run", "all"),
-        RecordedSpan(1, 0, 500 * ms, "import", "a"),
-        RecordedSpan(1, 10 * ms, 400 * ms, "import", "b"),
-        RecordedSpan(1, 20 * ms, 300 * ms, "import", "c"),
-        RecordedSpan(1, 500 * ms, 509 * ms, "build", "too short"),
-        RecordedSpan(1, 600 * ms, 900 * ms, "build", "open", {"killed": True}),
+    spans = [
+        span(1, 0, 900, "run", "all"),
+        span(1, 0, 500, "start", "a"),
+        span(1, 10, 400, "start", "b"),
+        span(2, 100, 150, "database", "write"),
+        span(1, 500, 509, "build", "too short"),
+        span(1, 600, 900, "build", "open", killed=True),
+        *(span(1, 600 + n, 880 - n, "build", f"{n}") for n in range(1, 6)),
     ]
-    other = [RecordedSpan(2, 100 * ms, 150 * ms, "database", "write")]
-    process = RecordedProcess(1, "driver", {1: "MainThread", 2: "writer"}, [*main, *other])
-    found = module.timeline([process])
+    process = trace_events.TracedProcess(1, "driver", {1: "MainThread", 2: "writer"}, spans)
+    found = timelines.timeline([process])
     assert found["lanes"] == ["driver", "driver: writer"]
     assert found["spans"] == [
-        [0, 0.0, 500.0, 0, "import", "a"],
-        [0, 10.0, 390.0, 1, "import", "b"],
+        [0, 0.0, 500.0, 0, "start", "a"],
+        [0, 10.0, 390.0, 1, "start", "b"],
         [1, 100.0, 50.0, 0, "database", "write"],
         [0, 600.0, 300.0, 0, "build", "open", "killed"],
+        [0, 601.0, 278.0, 1, "build", "1"],
+        [0, 602.0, 276.0, 2, "build", "2"],
+        [0, 603.0, 274.0, 3, "build", "3"],
     ]
-    monkeypatch.setattr(module, "MOST_SPANS", 2)
-    found = module.timeline([process])
+    monkeypatch.setattr(timelines, "MOST_SPANS", 2)
+    found = timelines.timeline([process])
     assert [row[5] for row in found["spans"]] == ["a", "b"]
-    assert found["spans_left_out"] == 2
-    assert module.timeline([])["spans"] == []
+    assert found["spans_left_out"] == 5
+    assert timelines.timeline([])["spans"] == []
 
 
 def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
@@ -295,27 +295,17 @@ def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
 
 
 def test_processes_of_one_name_have_different_names_in_the_trace(tmp_path):
-    from tuner.traces.trace_records import read
-
-    lives = {7: (1000, 9000), 8: (2000, 4000), 9: (10_000, 11_000)}
+    lives = {7: (1.0, 9.0), 8: (2.0, 4.0), 9: (10.0, 11.0)}
     for pid, (start, end) in lives.items():
-        header = ["process", pid, tracing.boot(), "cuda-0"]
-        spans = [["span", pid, at, 100, "job", "race", {}] for at in (start, end - 100)]
-        lines = "\n".join(map(json.dumps, [header, *spans]))
-        (tmp_path / f"{pid}-1.jsonl").write_text(lines)
-    names = {process.pid: process.name for process in read(tmp_path)}
+        write_events(tmp_path, pid, "cuda-0", ("race", start, 0.1), ("race", end - 0.1, 0.1))
+    names = {process.pid: process.name for process in trace_events.join_files(tmp_path)}
     assert names == {7: "cuda-0", 8: "cuda-0 standby", 9: "cuda-0 (2)"}
 
 
 def test_a_process_id_that_was_used_twice_has_two_numbers(tmp_path):
-    from tuner.traces.trace_records import read
-
     for number in (1, 2):
-        header = ["process", 7, tracing.boot(), f"builder-{number}"]
-        span = ["span", 7, 1000 * number, 100, "build", "b", {}]
-        lines = "\n".join(map(json.dumps, [header, span]))
-        (tmp_path / f"7-{number}.jsonl").write_text(lines)
-    first, second = read(tmp_path)
+        write_events(tmp_path, 7, f"builder-{number}", ("b", float(number), 0.1))
+    first, second = trace_events.join_files(tmp_path)
     assert first.pid == 7
     assert second.pid != 7
 

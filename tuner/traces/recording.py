@@ -8,10 +8,8 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,29 +18,18 @@ from search_spaces.errors import TunerError
 from tuner import tracing
 
 if TYPE_CHECKING:
-    from tuner.traces.trace_records import RecordedProcess
+    from tuner.traces.trace_events import TracedProcess
 
 _REMEDY = "name another file, in a folder that exists and that you may write to"
 _log = logging.getLogger(__name__)
-#: The folder of the trace that this process records.
+#: Held while this process records a trace, whose folder is the next.
+_lock = threading.Lock()
 _folder: Path | None = None
 #: Spans that began before, by CLOCK_MONOTONIC, are in the time line of an earlier run.
-_shown_until_ns = 0
-_lock = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A trace that is written, and whose process ends next."""
-
-    path: Path
-    processes: list[RecordedProcess]
-    #: When the traced block ended, by CLOCK_MONOTONIC.
-    ended_ns: int
-
-
+_shown_until_us = 0.0
 _keeps_exit = False
-_written: _Written | None = None
+#: Of a process that keeps its exit: file, processes and end of the last trace.
+_written: tuple[Path, list[TracedProcess], float] | None = None
 
 
 def keep_exit() -> None:
@@ -70,18 +57,16 @@ def record(path: Path | None, name: str, *, option: str = "--trace") -> Iterator
         return
     path = path.absolute()
     check_writable(path, option)
-    folder = _begin(option)
-    failed = True
-    try:
-        with tracing.span(name, "run"):
-            yield
-        failed = False
-    finally:
-        tracing.end()
+    with _one_folder(option) as folder:
+        failed = True
+        tracing.begin(folder, "driver")
         try:
-            _write(folder, path, raises=not failed)
+            with tracing.span(name, "run"):
+                yield
+            failed = False
         finally:
-            _end(folder)
+            tracing.end()
+            _write(folder, path, raises=not failed)
 
 
 def timeline_so_far() -> Mapping[str, Any] | None:
@@ -89,15 +74,15 @@ def timeline_so_far() -> Mapping[str, Any] | None:
 
     The second run of a trace, such as that of a session, gets the spans since the first.
     """
-    global _shown_until_ns
+    global _shown_until_us
     from tuner.traces.timeline import timeline
-    from tuner.traces.trace_records import read, since
+    from tuner.traces.trace_events import join_files
 
-    folder, from_ns = _folder, _shown_until_ns
+    folder, from_us = _folder, _shown_until_us
     if folder is None:
         return None
-    _shown_until_ns = time.monotonic_ns()
-    return timeline(since(read(folder), from_ns))
+    _shown_until_us = tracing.now_us()
+    return timeline(join_files(folder, from_us=from_us))
 
 
 def check_writable(path: Path, option: str) -> None:
@@ -113,55 +98,51 @@ def check_writable(path: Path, option: str) -> None:
         raise TunerError(f"{option}: {path} cannot be written: {problem}", _REMEDY)
 
 
-def _begin(option: str) -> Path:
-    global _folder, _shown_until_ns
-    with _lock:
+@contextmanager
+def _one_folder(option: str) -> Iterator[Path]:
+    """The folder of a trace; a process records one trace at a time."""
+    global _folder, _shown_until_us
+    if not _lock.acquire(blocking=False):
+        raise TunerError(
+            f"{option}: this process records a trace already", "let the other traced call end first"
+        )
+    try:
+        folder = _folder = Path(tempfile.mkdtemp(prefix="tuner-trace-"))
+        _shown_until_us = 0.0
+        yield folder
+    finally:
         if _folder is not None:
-            raise TunerError(
-                f"{option}: this process records a trace already",
-                "let the other traced call end first",
-            )
-        _folder = Path(tempfile.mkdtemp(prefix="tuner-trace-"))
-        _shown_until_ns = 0
-        tracing.begin(_folder, "driver")
-        return _folder
+            shutil.rmtree(_folder, ignore_errors=True)
+        _folder = None
+        _lock.release()
 
 
 def _write(folder: Path, path: Path, *, raises: bool) -> None:
     """Write the file. A failure is only logged where another error would be hidden by it."""
-    from tuner.traces.chrome import encode
-    from tuner.traces.trace_records import read
+    from tuner.traces.trace_events import encode, join_files
 
     global _written
-    ended_ns = time.monotonic_ns()
+    ended_us = tracing.now_us()
     try:
-        processes = read(folder)
+        processes = join_files(folder)
         write_output(path, encode(processes), _REMEDY)
-        _written = _Written(path, processes, ended_ns) if _keeps_exit else None
+        _written = (path, processes, ended_us) if _keeps_exit else None
     except TunerError as error:
         if raises:
             raise
         _log.warning("the trace is lost: %s", error.message)
 
 
-def _end(folder: Path) -> None:
-    global _folder
-    shutil.rmtree(folder, ignore_errors=True)
-    _folder = None
-
-
 def _record_exit() -> None:
     """Write the file again with the time since the traced block. Nobody could act on an error."""
-    from tuner.traces.chrome import encode
-    from tuner.traces.trace_records import RecordedSpan
+    from tuner.traces.trace_events import encode
 
-    written = _written
-    mine = [one for one in written.processes if one.pid == os.getpid()] if written else []
-    if written is None or not mine:  # also in a fork, which has another number
-        return
-    end_ns = time.monotonic_ns()
-    leaving = RecordedSpan(os.getpid(), written.ended_ns, end_ns, "end", "exit")
-    whole = replace(mine[0], spans=[*mine[0].spans, leaving])
-    processes = [whole if one is mine[0] else one for one in written.processes]
-    with suppress(OSError):
-        write_atomic(written.path, encode(processes))
+    path, processes, ended_us = _written or (Path(), [], 0.0)
+    pid = os.getpid()
+    for process in processes:  # of a fork, none has the number
+        if process.pid == pid:
+            times = {"ts": ended_us, "dur": tracing.now_us() - ended_us}
+            event = {"ph": "X", "name": "exit", "cat": "end", "tid": pid, "args": {}, **times}
+            process.spans.append(event)
+            with suppress(OSError):
+                write_atomic(path, encode(processes))

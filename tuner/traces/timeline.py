@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.traces.chrome import started_at
-from tuner.traces.trace_records import RecordedProcess, RecordedSpan
+from tuner.traces.trace_events import Event, TracedProcess, started_at
 
 #: Spans below this duration are not stored, and of more spans than this the longest are.
-LEAST_NS = 10_000_000
+LEAST_US = 10_000
 MOST_SPANS = 2_000
 #: Spans inside that many others are not stored: a lane has room for no more.
 DEPTHS = 4
@@ -17,7 +16,7 @@ DEPTHS = 4
 _LEFT_OUT = frozenset({"run", "waiting"})
 
 
-def timeline(processes: Sequence[RecordedProcess]) -> Mapping[str, Any]:
+def timeline(processes: Sequence[TracedProcess]) -> Mapping[str, Any]:
     """The longest spans as JSON values.
 
     `lanes` are the names of threads that have spans, the first thread of a process under the name
@@ -25,54 +24,43 @@ def timeline(processes: Sequence[RecordedProcess]) -> Mapping[str, Any]:
     of the lane; below `DEPTHS`), category, name and, if the span ended with its process, `killed`.
     `spans_left_out` counts spans of at least 10 ms beyond the largest number that is stored.
     """
-    placed = list(_place(processes))
-    longest = sorted(placed, key=lambda each: -each[0].duration_ns)[:MOST_SPANS]
-    origin_ns = min((process.first_ns for process in processes), default=0)
+    placed = [each for process in processes for each in _place(process)]
+    longest = sorted(placed, key=lambda each: -each[0]["dur"])[:MOST_SPANS]
+    longest.sort(key=lambda each: (each[0]["ts"], -each[0]["dur"]))
+    origin_us = min((process.first_us for process in processes), default=0.0)
     lanes: dict[str, int] = {}
     rows = [
         [
             lanes.setdefault(lane, len(lanes)),
-            round((span.start_ns - origin_ns) / 1e6, 2),
-            round(span.duration_ns / 1e6, 2),
+            round((span["ts"] - origin_us) / 1000, 2),
+            round(span["dur"] / 1000, 2),
             depth,
-            span.category,
-            span.name,
-            *(["killed"] if span.arguments.get("killed") else []),
+            span["cat"],
+            span["name"],
+            *(["killed"] if span["args"].get("killed") else []),
         ]
-        for span, lane, depth in sorted(longest, key=lambda each: _order(each[0]))
+        for span, lane, depth in longest
     ]
     return {
-        "started_at": started_at(origin_ns).isoformat(),
+        "started_at": started_at(origin_us).isoformat(),
         "lanes": list(lanes),
         "spans": rows,
         "spans_left_out": len(placed) - len(rows),
     }
 
 
-def _place(processes: Sequence[RecordedProcess]) -> Iterator[tuple[RecordedSpan, str, int]]:
-    """The spans that may be stored, each with its lane and its depth there."""
-    around: dict[str, list[RecordedSpan]] = {}
-    for lane, span in _assign_lanes(processes):
-        if span.duration_ns < LEAST_NS:
+def _place(process: TracedProcess) -> Iterator[tuple[Event, str, int]]:
+    """The spans of a process that may be stored, each with its lane and its depth there."""
+    main, around = process.spans[0]["tid"], dict[str, list[Event]]()
+    for span in process.spans:
+        if span["dur"] < LEAST_US or span["cat"] in _LEFT_OUT:
             continue
-        outer = [each for each in around.get(lane, []) if each.end_ns >= span.end_ns]
+        tid, end_us = span["tid"], span["ts"] + span["dur"]
+        thread = process.threads.get(tid, f"thread {tid}")
+        lane = process.name if tid == main else f"{process.name}: {thread}"
+        # Sums of microseconds are exact to a thousandth.
+        outer = [each for each in around.get(lane, []) if each["ts"] + each["dur"] > end_us - 0.001]
         around[lane] = outer
-        imports = [each.category == "import" for each in (*outer, span)]
-        # A large library would otherwise fill the lane with its own modules.
-        if len(outer) < DEPTHS and (imports[-3:] != [True] * 3):
-            around[lane] = [*outer, span]
+        if len(outer) < DEPTHS:
             yield span, lane, len(outer)
-
-
-def _order(span: RecordedSpan) -> tuple[int, int]:
-    return span.start_ns, -span.end_ns
-
-
-def _assign_lanes(processes: Sequence[RecordedProcess]) -> Iterator[tuple[str, RecordedSpan]]:
-    """The spans that are shown, each with the name of its lane."""
-    for process in processes:
-        main = process.spans[0].tid
-        for span in process.spans:
-            if span.category not in _LEFT_OUT:
-                thread = process.threads.get(span.tid, f"thread {span.tid}")
-                yield process.name if span.tid == main else f"{process.name}: {thread}", span
+            outer.append(span)
