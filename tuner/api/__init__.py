@@ -2,7 +2,7 @@
 
     result = tuner.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
 
-- `tuning.py` has `tune`, `keywords.py` its keywords and those of sessions.
+- `tuning.py` has `tune`.
 - `result.py` has the result, `html.py` its table in a notebook.
 - `range_result.py` has the result of a range of sizes.
 - `sessions.py` keeps workers warm between calls.

@@ -1,32 +1,40 @@
 """Sessions: several calls of `tune` that share warm workers and a database."""
 
-from __future__ import annotations
-
+# Annotations are objects here: `help` shows those of the keywords.
 import importlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from search_spaces import registry, source_changes
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.registry import refuse_nested
 from tuner.api.databases import CallDatabase
-from tuner.api.keywords import CallKeywords, SessionKeywords, TuneKeywords, list_keywords
 from tuner.api.range_result import RangeResult
 from tuner.api.result import TuneResult
-from tuner.api.tuning import Dims, RangeDims, TuneCall, add_workload, result_of, workloads_of
+from tuner.api.tuning import (
+    ArgumentRanges,
+    Budget,
+    CallOptions,
+    Dims,
+    RangeDims,
+    TuneCall,
+    add_workload,
+    result_of,
+    workloads_of,
+)
+from tuner.progress import ProgressCallback
 from tuner.tracing import span
 
 if TYPE_CHECKING:
     from tuner.capturing import CapturedKernel
-    from tuner.capturing.call_kernel import CallKernel
     from workers.pools.kept_pool import KeptPool
 
 
@@ -38,56 +46,55 @@ class Session:
     and in new worker processes.
     """
 
-    @list_keywords(SessionKeywords)
-    def __init__(self, **keywords: Unpack[SessionKeywords]) -> None:
+    def __init__(
+        self,
+        *,
+        target: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        on_progress: ProgressCallback | None = None,
+        progress: bool | None = None,
+        pool: str = "local",
+        database: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
         refuse_nested("a session")
         from workers.pools.kept_pool import KeptPool
 
-        self._keywords = keywords
+        self._target, self._settings, self._pool = target, settings or {}, pool
+        self._on_progress, self._progress = on_progress, progress
         self._lock = threading.Lock()
         #: The thread of the call at work.
         self._caller: int | None = None
         self._closed = False
         #: Imports torch during the first call of a kernel that does not need it.
         self._torch: threading.Thread | None = None
-        self._database = CallDatabase(keywords["database"])
+        self._database = CallDatabase(database)
         self._workers = KeptPool()
         #: The files of kernels that the workers may have imported, with their stamps.
         self._loaded: source_changes.Stamps = {}
         self._trace = ExitStack()
-        if (trace := keywords["trace"]) is not None:
+        if trace is not None:
             from tuner.traces import record
 
             self._trace.enter_context(record(Path(trace), "session", option="trace"))
         # Without a call of `close`, the workers end when the session is collected, or at exit.
         self._finalizer = weakref.finalize(self, _end, self._workers, self._trace, os.getpid())
 
-    @overload
     def tune(
         self,
-        kernel: CapturedKernel | CallKernel,
-        workload: None = ...,
-        **keywords: Unpack[CallKeywords],
-    ) -> TuneResult | list[TuneResult]: ...
-    @overload
-    def tune(  # type: ignore[overload-overlap]
-        self, kernel: str | Kernel, workload: Dims, **keywords: Unpack[CallKeywords]
-    ) -> TuneResult: ...
-    @overload
-    def tune(
-        self, kernel: str | Kernel, workload: RangeDims, **keywords: Unpack[CallKeywords]
-    ) -> RangeResult: ...
-    @overload
-    def tune(
-        self, kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[CallKeywords]
-    ) -> list[TuneResult]: ...
-    @list_keywords(CallKeywords)
-    def tune(
-        self,
-        kernel: str | Kernel | CapturedKernel,
-        workload: Dims | RangeDims | Sequence[Dims] | None = None,
-        **keywords: Unpack[CallKeywords],
-    ) -> TuneResult | RangeResult | list[TuneResult]:
+        kernel: "str | Kernel | CapturedKernel",
+        workload: "Dims | RangeDims | Sequence[Dims] | None" = None,
+        *,
+        budget: Budget = 100,
+        strategy: str = "bayes",
+        seed: int = 0,
+        fresh: bool = False,
+        ranges: ArgumentRanges | None = None,
+        target: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        on_progress: ProgressCallback | None = None,
+        progress: bool | None = None,
+    ) -> Any:
         """Tune as `tuner.tune` does, on the session's workers and in its database.
 
         Results of earlier calls are reused where the code, the workload and the device are the
@@ -95,11 +102,22 @@ class Session:
         session's; settings section by section.
         """
         self._refuse_own_call("tune")
-        kernel, workload = add_workload(kernel, workload, keywords["ranges"])
+        kernel, workload = add_workload(kernel, workload, ranges)
+        options = CallOptions(
+            budget,
+            strategy,
+            seed,
+            fresh,
+            target or self._target,
+            {**self._settings, **(settings or {})},
+            on_progress or self._on_progress,
+            self._progress if progress is None else progress,
+            self._pool,
+        )
         with self._lock:
             if self._closed:
                 raise TunerError("this session is closed", "open another one: tuner.session()")
-            call = TuneCall(kernel, workloads_of(workload), self._complete(keywords))
+            call = TuneCall(kernel, workloads_of(workload), options)
             self._caller = threading.get_ident()
             try:
                 results = self._run(call)
@@ -134,18 +152,6 @@ class Session:
             raise TunerError(
                 "on_progress calls its own session", f"call {method} when tune has returned"
             )
-
-    def _complete(self, given: CallKeywords) -> TuneKeywords:
-        """The keywords of a call, with the session's where the call has none."""
-        own, progress = self._keywords, given["progress"]
-        return {
-            **own,
-            **given,
-            "target": given["target"] or own["target"],
-            "settings": {**(own["settings"] or {}), **(given["settings"] or {})},
-            "on_progress": given["on_progress"] or own["on_progress"],
-            "progress": own["progress"] if progress is None else progress,
-        }
 
     def _run(self, call: TuneCall) -> list[TuneResult] | RangeResult:
         if not self._workers.started:
@@ -184,8 +190,16 @@ class Session:
             self._loaded.setdefault(file, kept)
 
 
-@list_keywords(SessionKeywords)
-def session(**keywords: Unpack[SessionKeywords]) -> Session:
+def session(
+    *,
+    target: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: ProgressCallback | None = None,
+    progress: bool | None = None,
+    pool: str = "local",
+    database: str | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> Session:
     """Keep workers warm for several calls of `tune`.
 
         with tuner.session() as s:
@@ -196,10 +210,18 @@ def session(**keywords: Unpack[SessionKeywords]) -> Session:
     which exists as long as the session or a result of it. trace: a file for the trace of the whole
     session, written when it closes. The first call starts the workers.
     """
-    return Session(**keywords)
+    return Session(
+        target=target,
+        settings=settings,
+        on_progress=on_progress,
+        progress=progress,
+        pool=pool,
+        database=database,
+        trace=trace,
+    )
 
 
-def _end(workers: KeptPool, trace: ExitStack, owner: int) -> None:
+def _end(workers: "KeptPool", trace: ExitStack, owner: int) -> None:
     if os.getpid() != owner:  # a forked process has the finalizer too
         return
     try:

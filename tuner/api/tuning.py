@@ -1,12 +1,12 @@
 """`tune`: search for the best config of a kernel, for one workload or for several."""
 
-from __future__ import annotations
-
+# Annotations are objects here: `help` shows those of the keywords.
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from results_db.stored_records import RunStatus
 from search_spaces import registry, source_changes
@@ -16,7 +16,6 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from search_spaces.size_range import Range
 from tuner.api.databases import CallDatabase
-from tuner.api.keywords import TuneKeywords, list_keywords
 from tuner.api.range_result import RangeResult, range_result
 from tuner.api.result import TuneResult
 from tuner.display import show_progress
@@ -26,7 +25,6 @@ from tuner.traces import record
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
     from tuner.capturing import CapturedKernel
-    from tuner.capturing.call_kernel import CallKernel
     from tuner.settings.sections import Settings
     from workers.job_records import PoolSpec
     from workers.roles import Pool
@@ -34,38 +32,54 @@ if TYPE_CHECKING:
 Dims: TypeAlias = Workload | Mapping[str, Value]
 #: A workload of which some sizes are ranges.
 RangeDims: TypeAlias = Mapping[str, Value | Range]
+Budget: TypeAlias = int | str | Mapping[str, Any]
+#: Sizes of an argument of captured calls, by its name.
+ArgumentRanges: TypeAlias = Mapping[str, Range | tuple[int, int]]
+#: Makes the pool that a run starts and closes; None: one of the pool's kind.
+CreatePool: TypeAlias = "Callable[[PoolSpec], Pool] | None"
 #: Mistakes that may concern one workload only.
 _OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
 
 
-@overload
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """Keywords of `tune` that shape its campaign; the docstring of `tune` says what each means."""
+
+    budget: Budget
+    strategy: str
+    seed: int
+    fresh: bool
+    target: str | None
+    settings: Mapping[str, Any] | None
+    on_progress: ProgressCallback | None
+    progress: bool | None
+    pool: str
+
+
 def tune(
-    kernel: CapturedKernel | CallKernel, workload: None = ..., **keywords: Unpack[TuneKeywords]
-) -> TuneResult | RangeResult | list[TuneResult]: ...
-@overload
-def tune(  # type: ignore[overload-overlap]
-    kernel: str | Kernel, workload: Dims, **keywords: Unpack[TuneKeywords]
-) -> TuneResult: ...
-@overload
-def tune(
-    kernel: str | Kernel, workload: RangeDims, **keywords: Unpack[TuneKeywords]
-) -> RangeResult: ...
-@overload
-def tune(
-    kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[TuneKeywords]
-) -> list[TuneResult]: ...
-@list_keywords(TuneKeywords)
-def tune(
-    kernel: str | Kernel | CapturedKernel,
-    workload: Dims | RangeDims | Sequence[Dims] | None = None,
-    **keywords: Unpack[TuneKeywords],
-) -> TuneResult | RangeResult | list[TuneResult]:
+    kernel: "str | Kernel | CapturedKernel",
+    workload: "Dims | RangeDims | Sequence[Dims] | None" = None,
+    *,
+    budget: Budget = 100,
+    strategy: str = "bayes",
+    seed: int = 0,
+    fresh: bool = False,
+    ranges: ArgumentRanges | None = None,
+    target: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: ProgressCallback | None = None,
+    progress: bool | None = None,
+    pool: str = "local",
+    database: str | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> Any:
     """Tune a kernel for one workload, or for several as one campaign.
 
-    One workload gives a result with the winner, its tie set and all trials. A sequence of workloads
-    gives a list with one result per workload, in order; a workload that cannot be tuned has a
-    result whose note says why. A workload with a `tuner.Range` in the place of a size gives one
-    `RangeResult`: the fewest configs that serve the range, from sizes that the farm chooses.
+    One workload gives a `TuneResult` with the winner, its tie set and all trials. A sequence of
+    workloads gives a list with one `TuneResult` per workload, in order; a workload that cannot be
+    tuned has a result whose note says why. A workload with a `tuner.Range` in the place of a size
+    gives one `RangeResult`: the fewest configs that serve the range, from sizes that the farm
+    chooses.
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
     can import. For captured calls, `calls["name"]` or what their `declare` returns, leave out the
@@ -84,11 +98,13 @@ def tune(
 
     Raises `TunerError` for whatever the caller can correct.
     """
-    kernel, workload = add_workload(kernel, workload, keywords["ranges"])
-    call = TuneCall(kernel, workloads_of(workload), keywords)
-    trace = keywords["trace"]
+    kernel, workload = add_workload(kernel, workload, ranges)
+    options = CallOptions(
+        budget, strategy, seed, fresh, target, settings, on_progress, progress, pool
+    )
+    call = TuneCall(kernel, workloads_of(workload), options)
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
-        results = call.run(CallDatabase(keywords["database"]))
+        results = call.run(CallDatabase(database))
     return result_of(results, workload)
 
 
@@ -102,9 +118,9 @@ def result_of(
 
 
 def add_workload(
-    kernel: str | Kernel | CapturedKernel,
+    kernel: "str | Kernel | CapturedKernel",
     workload: Dims | RangeDims | Sequence[Dims] | None,
-    ranges: Mapping[str, Range | tuple[int, int]] | None,
+    ranges: ArgumentRanges | None,
 ) -> tuple[str | Kernel, Dims | RangeDims | Sequence[Dims]]:
     """A kernel and what to tune it for; the workloads of captured calls are the calls."""
     if not isinstance(kernel, str | Kernel):
@@ -163,20 +179,15 @@ class TuneCall:
 
     kernel: str | Kernel
     workloads: tuple[Workload, ...]
-    #: All of them, with the defaults of those that were not given.
-    keywords: TuneKeywords
+    options: CallOptions
     #: When the call began, by `time.monotonic`.
     started_s: float = field(default_factory=time.monotonic, compare=False)
 
     def run(
-        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None = None
+        self, database: CallDatabase, create_pool: CreatePool = None
     ) -> list[TuneResult] | RangeResult:
-        """Tune all workloads as one campaign; one result per workload, in order.
-
-        create_pool: makes the pool that the run starts and closes; by default one of the pool's
-        kind.
-        """
-        if create_pool is not None or self.keywords["pool"] != "local":
+        """Tune all workloads as one campaign; one result per workload, in order."""
+        if create_pool is not None or self.options.pool != "local":
             return self._run_with_progress(database, create_pool)
         from tuner.campaign import early_start
 
@@ -188,15 +199,15 @@ class TuneCall:
             early_start.end()
 
     def _run_with_progress(
-        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
+        self, database: CallDatabase, create_pool: CreatePool
     ) -> list[TuneResult] | RangeResult:
-        with show_progress(self.keywords["progress"]) as show:
-            on_progress = _both(show, self.keywords["on_progress"])
-            call = replace(self, keywords={**self.keywords, "on_progress": on_progress})
+        with show_progress(self.options.progress) as show:
+            on_progress = _both(show, self.options.on_progress)
+            call = replace(self, options=replace(self.options, on_progress=on_progress))
             return call._run(database, create_pool)
 
     def _run(
-        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
+        self, database: CallDatabase, create_pool: CreatePool
     ) -> list[TuneResult] | RangeResult:
         from tuner.api.stored_results import failed_result
 
@@ -217,10 +228,7 @@ class TuneCall:
         ]
 
     def _tune_range(
-        self,
-        kernel: Kernel,
-        database: CallDatabase,
-        create_pool: Callable[[PoolSpec], Pool] | None,
+        self, kernel: Kernel, database: CallDatabase, create_pool: CreatePool
     ) -> RangeResult:
         results = self._campaign(kernel, database, create_pool)
         return range_result(database, results[0].run_id or 0, kernel, results)
@@ -232,16 +240,16 @@ class TuneCall:
         """
         from tuner.campaign import early_start
 
-        if self.keywords["pool"] != "local":
+        if self.options.pool != "local":
             return
         known = self.kernel if isinstance(self.kernel, Kernel) else None
         kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
-        target = self.keywords["target"]
+        target = self.options.target
         spec = self.kernel if isinstance(self.kernel, str) else self.kernel.spec
         free = registry.compiles_without_torch(spec) and not kept
         early_start.begin([(kinds, [target] if target else [])], torch_free=free)
 
-    def reload(self) -> TuneCall:
+    def reload(self) -> Self:
         """The same call with the kernel as its files are now.
 
         Raises `KernelError` for a `Kernel` object that is older than its files.
@@ -249,10 +257,7 @@ class TuneCall:
         return replace(self, kernel=source_changes.current(self.kernel))
 
     def _several(
-        self,
-        kernel: Kernel,
-        database: CallDatabase,
-        create_pool: Callable[[PoolSpec], Pool] | None,
+        self, kernel: Kernel, database: CallDatabase, create_pool: CreatePool
     ) -> tuple[dict[Workload, TuneResult], dict[Workload, TunerError]]:
         """The results of a campaign over all workloads that the declaration accepts.
 
@@ -295,10 +300,7 @@ class TuneCall:
         pool_spec_of(settings, "tune", options=options)
 
     def _campaign(
-        self,
-        kernel: Kernel,
-        database: CallDatabase,
-        create_pool: Callable[[PoolSpec], Pool] | None,
+        self, kernel: Kernel, database: CallDatabase, create_pool: CreatePool
     ) -> list[TuneResult]:
         from tuner.api.stored_results import stored_results
         from tuner.campaign import run_campaign
@@ -308,7 +310,7 @@ class TuneCall:
             settings,
             "tune",
             options=options,
-            on_progress=self.keywords["on_progress"],
+            on_progress=self.options.on_progress,
             create_pool=create_pool,
         )
         is_range = bool(ranges_of(self.workloads[0]))
@@ -322,7 +324,7 @@ class TuneCall:
             stage_s=self._stages(outcome),
         )
 
-    def _stages(self, outcome: RunOutcome) -> dict[int, dict[str, float]]:
+    def _stages(self, outcome: "RunOutcome") -> dict[int, dict[str, float]]:
         """Seconds by task and stage, with those of the whole call before and after."""
         start_s, end_s = outcome.began_s - self.started_s, time.monotonic() - outcome.ended_s
         return {
@@ -330,14 +332,14 @@ class TuneCall:
             for task, found in outcome.stage_s.items()
         }
 
-    def _arguments(self, kernel: Kernel, database: CallDatabase) -> tuple[Settings, RunOptions]:
+    def _arguments(self, kernel: Kernel, database: CallDatabase) -> "tuple[Settings, RunOptions]":
         """The settings and options of the campaign."""
         from tuner.campaign import RunOptions
         from tuner.settings import validate
 
         settings = validate(self._settings(kernel, database.url), lambda _: "tune()")
         options = RunOptions(
-            fresh=self.keywords["fresh"],
+            fresh=self.options.fresh,
             report=False,
             export=False,
             base=Path.cwd(),
@@ -355,19 +357,19 @@ class TuneCall:
             listed = {name: value for name, value in each.dims if name not in ranges}
             if listed not in workloads:
                 workloads.append(listed)
-        given = self.keywords
-        target, settings = given["target"], given["settings"] or {}
+        given = self.options
+        target, settings = given.target, given.settings or {}
         campaign = {
             "tasks": [
                 {"kernel": registry.spec_of(kernel), "workloads": workloads, "ranges": ranges}
             ],
             "targets": [target] if target else list(kernel.kinds),
-            **split_limits(given["budget"]),
-            "strategy": {"name": given["strategy"], "seed": given["seed"]},
+            **split_limits(given.budget),
+            "strategy": {"name": given.strategy, "seed": given.seed},
         }
         return {
             **settings,
-            "pool": {"kind": given["pool"], **settings.get("pool", {})},
+            "pool": {"kind": given.pool, **settings.get("pool", {})},
             "database": {**settings.get("database", {}), "url": url},
             "campaigns": {"tune": campaign},
         }
@@ -410,7 +412,7 @@ def _refuse_other_values(workloads: Sequence[Workload]) -> None:
                 )
 
 
-def _note(outcome: RunOutcome) -> str:
+def _note(outcome: "RunOutcome") -> str:
     """Why tasks of a run may be without an outcome; empty for a finished run."""
     if outcome.fault is not None:
         return f"{outcome.fault.reason}; {outcome.fault.remedy}"
