@@ -36,7 +36,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}"]
+sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}", f"{ROOT / 'tests'}"]
 
 from search_spaces.records import Device  # noqa: E402
 from tuner.campaign.run_record import read_revision  # noqa: E402

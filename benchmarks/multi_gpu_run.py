@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from made_up_spaces import synthesize
 from scipy.stats import kendalltau
 
 from results_db import Store
-from search_spaces.recorded.synthetic import synthesize
 from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
 from search_spaces.statistics import compare_pairs

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
     from search_spaces.recorded.recorded_kernel import load_kernel as recorded_kernel
     from search_spaces.recorded.recorded_space import RecordedSpace
-    from search_spaces.recorded.synthetic import synthesize
     from search_spaces.records import Config, Device, Status, TensorSpec, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
     from search_spaces.registry import load as load_kernel
@@ -95,7 +94,6 @@ __all__ = [
     "render_report",
     "run_campaign",
     "session",
-    "synthesize",
     "tile_features",
     "tolerance_of",
     "tune",
@@ -157,7 +155,6 @@ __getattr__ = lazy_names(
         "recorded_kernel": "search_spaces.recorded.recorded_kernel:load_kernel",
         "render_report": "reports:render",
         "run_campaign": "tuner.campaign",
-        "synthesize": "search_spaces.recorded.synthetic",
         "tile_features": "search_spaces.kernels.features",
         "tolerance_of": "search_spaces.dims",
         "tune": "tuner.api",

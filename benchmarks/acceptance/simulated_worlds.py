@@ -1,6 +1,6 @@
 """Selection in simulated noise scenarios: real engine, screening and race in virtual time (C1).
 
-For each noise scenario of docs/recorded_spaces.md and each seed, a space is synthesised whose best
+For each noise scenario of tests/made_up_spaces.py and each seed, a space is synthesised whose best
 config is known; every config is measured and the finals choose. The summary says how often the
 choice is within 1 % and 2 % of the best, the 95th percentile of the regret, and the simulated
 device seconds.
@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from made_up_spaces import SCENARIOS, synthesize
+
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
-from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import (

@@ -16,7 +16,6 @@ from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
-from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import Config, Device, TensorSpec, Workload, digest
 from search_spaces.space import Features, SearchSpace
 
@@ -24,14 +23,12 @@ if TYPE_CHECKING:
     from search_spaces.tensors import Tensors
 
 __all__ = [
-    "SCENARIOS",
     "Noise",
     "RecordedConfig",
     "RecordedKernel",
     "RecordedParameter",
     "RecordedSpace",
     "load_kernel",
-    "synthesize",
 ]
 
 

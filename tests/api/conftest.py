@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
-from search_spaces.recorded.recorded_kernel import synthesize
+from made_up_spaces import synthesize
 
 sys.path.append(str(Path(__file__).parents[1] / "pools"))
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_spaces import synthesize
 
 import tuner
 from tuner.cli.progress import ProgressLines as CommandLines
@@ -215,15 +216,14 @@ def test_the_display_of_a_notebook_escapes_text(notebook):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesize
 
-space = synthesize(40, seed=5)
-space.save("space.json")
+space = tuner.RecordedSpace.load("space.json")
 tuner.tune("recorded:space.json", space.workload, budget=10, pool="virtual")
 """
 
 
 def test_a_script_on_a_terminal_shows_its_progress_from_the_first_moment(tmp_path):
+    synthesize(40, seed=5).save(tmp_path / "space.json")
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT],

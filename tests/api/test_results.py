@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from made_up_spaces import synthesize
 
 import tuner
 from results_db import BaselineRecord, SelectionRecord, Store, TaskKey
@@ -181,10 +182,8 @@ def test_a_copy_of_a_result_reads_the_same_database(recorded):
 SCRIPT = """
 import sys
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesize
 
-space = synthesize(40, seed=5)
-space.save("space.json")
+space = tuner.RecordedSpace.load("space.json")
 found = tuner.tune("recorded:space.json", space.workload, budget=10, pool="virtual")
 heavy = sorted({"pandas", "plotly"} & set(sys.modules))
 print(heavy, found.verdict)
@@ -192,6 +191,7 @@ print(heavy, found.verdict)
 
 
 def test_a_script_leaves_no_files_and_imports_no_frames(tmp_path):
+    synthesize(40, seed=5).save(tmp_path / "space.json")
     place = tmp_path / "scratch"
     place.mkdir()
     done = subprocess.run(

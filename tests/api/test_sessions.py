@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from api_kernels import KERNEL, SETTINGS
+from made_up_spaces import synthesize
 from processes import below, parents, wait_until
 
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -173,11 +173,9 @@ def test_a_recording_that_changed_is_read_by_new_workers(simulated, folder):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesize
 
 if __name__ == "__main__":
-    space = synthesize(60, seed=5)
-    space.save("space.json")
+    space = tuner.RecordedSpace.load("space.json")
     session = tuner.session(settings={settings})
     found = session.tune("recorded:space.json", space.workload, budget=10)
     print(found.verdict, len(found.trials))
@@ -187,6 +185,7 @@ if __name__ == "__main__":
 def test_a_script_that_forgets_its_session_leaves_no_process_and_no_file(tmp_path):
     place = tmp_path / "scratch"
     place.mkdir()
+    synthesize(60, seed=5).save(tmp_path / "space.json")
     (tmp_path / "script.py").write_text(SCRIPT.format(settings=QUICK))
     done = subprocess.run(
         [sys.executable, "script.py"],

@@ -13,10 +13,10 @@ import keypress_process
 import keypress_table
 import keypress_to_answer as keypress
 import pytest
+from made_up_spaces import synthesize
 from matmul_tasks import TASKS, configs_of
 
 from search_spaces import registry
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import config_key
 from workers import device
 

@@ -6,14 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from made_up_spaces import synthesize
+
 from results_db import SelectionRecord, Store, TaskKey
 from search_spaces.log_ratio import LogRatio
-from search_spaces.recorded.recorded_kernel import (
-    RecordedKernel,
-    RecordedSpace,
-    load_kernel,
-    synthesize,
-)
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, load_kernel
 from search_spaces.records import Config
 
 RECORDED = "recorded:space.json"

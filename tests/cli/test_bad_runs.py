@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from cli_samples import campaign_file, kernel_file
+from made_up_spaces import synthesize
 
 import tuner as farm
 from results_db import Store
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 from tuner.campaign import lease
 

@@ -12,10 +12,10 @@ import threading
 import pytest
 from cli_samples import replay_campaign
 from installed_plugins import install_plugins
+from made_up_spaces import synthesize
 
 from results_db import Store
 from search_spaces.foreign_imports import contain_foreign_code
-from search_spaces.recorded.recorded_kernel import synthesize
 
 KERNEL = """
 {first}

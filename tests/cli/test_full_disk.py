@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from cli_samples import replay_campaign
 from cpu_samples import KERNEL
+from made_up_spaces import synthesize
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status, Workload
 from workers import toolchain
 from workers.device import detect

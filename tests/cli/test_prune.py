@@ -6,9 +6,9 @@ import json
 
 import pytest
 from cli_samples import BEST, fill, replay_campaign
+from made_up_spaces import synthesize
 
 from results_db import Store, TrialRecord
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
 

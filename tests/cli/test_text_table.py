@@ -16,12 +16,12 @@ from cli_samples import fill, replay_campaign
 from forked_commands import run_command
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_spaces import synthesize
 from rich.cells import cell_len
 from rich.console import Console
 
 from results_db import BaselineRecord, Store
 from search_spaces.log_ratio import LogRatio
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Device, Status, Toolchain
 from tuner.cli.console import cell
 from tuner.cli.text_table import TextTable

@@ -10,10 +10,11 @@ import pytest
 from bench_samples import PROCESSES, SETTINGS, confirm
 from cli_samples import replay_campaign
 from cpu_samples import KERNEL as DOUBLE
+from made_up_spaces import synthesize
 
 from results_db import Store
 from results_db.stored_records import TrialRecord
-from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 from search_spaces.records import Status, Workload, digest
 from tuner.runtime import Entry, Table, read
 from tuner.tables import file_name, text_of

@@ -9,11 +9,11 @@ import math
 
 import pytest
 from cli_samples import BEST, fill, replay_campaign
+from made_up_spaces import synthesize
 
 from results_db import BaselineRecord
 from results_db.shipped import describe_ratio
 from search_spaces.log_ratio import LogRatio, join_ratio
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 from tuner.api.result import TuneResult
 from tuner.cli.winners import read_ratio

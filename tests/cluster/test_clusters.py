@@ -15,10 +15,10 @@ import pytest
 import yaml
 from clusters import Cluster
 from farms import Farm, assert_sound, small_space
+from made_up_spaces import synthesize
 from processes import wait_until
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
 pytestmark = [pytest.mark.full, pytest.mark.ray, pytest.mark.slow]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from farms import SLOW, kill
+from made_up_spaces import synthesize
 from postgres_farms import PostgresFarm
 from processes import wait_until
 
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import config_key
 from tuner.cli import invoke
 

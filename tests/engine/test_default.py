@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from made_up_spaces import synthesize
 from recorded_campaigns import campaign_settings
 from scenario import World, spec, toy_fault, toy_space, toy_us
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status, config_key
 from tuner.campaign import RunOptions, run_campaign
 from tuner.engine import Engine, TaskBudget

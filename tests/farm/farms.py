@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made_up_spaces import synthesize
 from processes import LIMIT_S, parents, wait_until
 
 from results_db import Store
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
-from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from farms import Farm, assert_sound, expected
+from made_up_spaces import synthesize
 
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
 FAULTS = {"crash": 0.008, "hang": 0.004, "wrong": 0.02, "lost": 0.008}

@@ -14,8 +14,9 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from acceptance import cpu, simulated_worlds
 from acceptance import cpu_noise as noise
+from made_up_spaces import synthesize
 
-from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesize
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec

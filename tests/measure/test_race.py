@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_spaces import SCENARIOS
 
 from search_spaces.recorded.entries import Noise
-from search_spaces.recorded.recorded_kernel import SCENARIOS
 from search_spaces.statistics import compare_pairs, tie_set
 from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
 from workers.job_records import MeasurementProtocol, Mode

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from made_up_spaces import synthesize
 from processes import LIMIT_S, asleep, forked, kill, named, parents, wait_until
 
-from search_spaces.recorded.recorded_kernel import RecordedKernel, load_kernel, synthesize
+from search_spaces.recorded.recorded_kernel import RecordedKernel, load_kernel
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.job_records import (

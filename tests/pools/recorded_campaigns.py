@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from search_spaces.recorded.recorded_kernel import synthesize
+from made_up_spaces import synthesize
+
 from tuner.settings import validate
 from tuner.settings.sections import Settings
 from workers.pools.virtual import VirtualPool

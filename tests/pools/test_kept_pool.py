@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from made_up_spaces import synthesize
 from recorded_campaigns import CountingPool
 
-from search_spaces.recorded.recorded_kernel import load_kernel, synthesize
+from search_spaces.recorded.recorded_kernel import load_kernel
 from workers.job_records import (
     BuildJob,
     Built,

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_spaces import SCENARIOS, synthesize
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
 from search_spaces.recorded.entries import Noise
 from search_spaces.recorded.recorded_kernel import (
-    SCENARIOS,
     RecordedKernel,
     RecordedParameter,
     RecordedSpace,
     load_kernel,
-    synthesize,
 )
 from search_spaces.records import Status, Toolchain, config_key
 from search_spaces.registry import load

@@ -6,8 +6,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from made_up_spaces import synthesize
 
-from search_spaces.recorded.recorded_kernel import load_kernel, synthesize
+from search_spaces.recorded.recorded_kernel import load_kernel
 from search_spaces.records import Status
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.backends.simulated.build import simulate_build

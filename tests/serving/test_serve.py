@@ -18,10 +18,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from made_up_spaces import synthesize
 from serving_samples import CONFIG, HOSTILE, fill
 
 from results_db import Store, TaskKey, TrialRecord
-from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.serving.pages import Pages
 from tuner.settings.sections import Settings

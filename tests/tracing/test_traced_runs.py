@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up_spaces import synthesize
 from trace_reader import Trace
 
 import tuner as api
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.cli import invoke
 from workers import pools
 from workers.pools.virtual import VirtualPool

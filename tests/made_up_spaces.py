@@ -1,6 +1,6 @@
 """Made-up recorded spaces, for tests and for judging strategies: a known best under known noise.
 
-Scenarios and noise model: docs/recorded_spaces.md. Times are ln T = ln T_best + x - min x with
+The model of the noise: docs/recorded_spaces.md. Times are ln T = ln T_best + x - min x with
 x ~ Gamma(shape, scale), given to configs in the order of a smooth function of their parameters,
 so that a strategy has something to learn.
 """
