@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reports.peaks import roofline_us
 from reports.quantity import finite, rate
 from reports.run_data import TaskData
 from results_db.shipped import Shipped, describe_ratio, select_shipped
 from results_db.stored_records import BaselineRecord
 from search_spaces.log_ratio import LogRatio, Verdict
-from search_spaces.records import Config
+from search_spaces.records import Config, Device, Workload
 from search_spaces.statistics import median_interval
+from workers import backend_kinds
+from workers.backend_kinds import Peak
 
 #: Each verdict with an icon and its meaning, so that colour is never the only sign. The first four
 #: are against the fastest correct baseline, and where there is none against the default config.
@@ -26,6 +27,8 @@ VERDICTS = {
     "no trials": ("·", "no config was tried"),
 }
 DEFAULT_KEPT = "default kept"
+_HALF = ("float16", "bfloat16", "fp16", "bf16")
+_EIGHT = ("float8", "fp8", "int8", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +177,33 @@ def _rates(
         flops / median_us / 1e6 if flops else None,
         bound_us / median_us if bound_us else None,
     )
+
+
+def peak_of(device: Device) -> Peak | None:
+    """The peak rates of a device, of a recorded one too; None where its backend has none."""
+    backend = backend_kinds.spec_of_stored(device.kind)
+    if backend.replayed:
+        backend = backend_kinds.spec_of_stored(device.target.partition(":")[0])
+    return backend.peak(device)
+
+
+def roofline_us(
+    device: Device, workload: Workload, config: Config, flops: float, moved_bytes: float
+) -> float | None:
+    """The roofline bound in microseconds; None for an unknown device."""
+    peak = peak_of(device)
+    if peak is None or (flops <= 0 and moved_bytes <= 0):
+        return None
+    rate = _rate(peak, workload, config)
+    return max(moved_bytes / (peak.memory_gb_s * 1e3), flops / (rate * 1e6))
+
+
+def _rate(peak: Peak, workload: Workload, config: Config) -> float:
+    """TFLOP/s of the operand type that the config's precision or the workload's dtype names."""
+    precision = f"{config.get('precision', '')}"
+    if precision in ("tf32", "tf32x3") and peak.tf32:
+        return peak.tf32 / (3 if precision == "tf32x3" else 1)
+    words = (precision, *(f"{value}" for _, value in workload.dims))
+    if any(word.startswith(_EIGHT) for word in words):
+        return peak.eight_bit
+    return peak.half if any(word.startswith(_HALF) for word in words) else peak.fp32

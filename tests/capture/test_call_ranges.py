@@ -19,7 +19,7 @@ from results_db import Store
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.size_range import Range
 from tuner import runtime
-from tuner.tables.kernel_facts import kernel_facts
+from tuner.tables.results import kernel_facts
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import valid_sizes
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from spaces_forks import Forks, serve
 
 from tuner.cli import invoke
-from tuner.cli.leaving import leave
+from tuner.cli.application import leave
 
 ROOT = Path(__file__).parents[2]
 _FORKS = Forks(__file__, PYTHONPATH=f"{ROOT}:{ROOT / 'tests' / 'spaces'}")

@@ -24,7 +24,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("code", [0, 1, 130])
 def test_exit_code_streams_and_registered_functions(code):
     done = run(
-        "import atexit, sys\nfrom tuner.cli.leaving import leave\n"
+        "import atexit, sys\nfrom tuner.cli.application import leave\n"
         "atexit.register(print, 'registered')\n"
         "print('out')\nprint('err', file=sys.stderr, end='')\n"
         f"leave({code})\n"
@@ -36,7 +36,7 @@ def test_exit_code_streams_and_registered_functions(code):
 
 def test_a_thread_that_is_no_daemon_ends_first():
     done = run(
-        "import threading, time\nfrom tuner.cli.leaving import leave\n"
+        "import threading, time\nfrom tuner.cli.application import leave\n"
         "def work():\n    time.sleep(0.2)\n    print('finished')\n"
         "threading.Thread(target=work).start()\n"
         "leave(3)\n"

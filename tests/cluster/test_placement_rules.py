@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workers import backend_kinds
 from workers.job_records import KernelRef, PoolSpec
 from workers.pools import ray_nodes, ray_pool
-from workers.pools.moved_paths import MovedFolder
+from workers.pools.ray_actors import MovedFolder
 from workers.pools.ray_nodes import Node
 from workers.pools.ray_pool import RayPool
 from workers.pools.worker_slots import PoolPlan

@@ -11,8 +11,8 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from tuner.strategies.expected_improvement import log_h
 from tuner.strategies.gaussian_process import Matern52, PosteriorVariance, loss
+from tuner.strategies.surrogate import log_h
 
 LENGTHS, NOISE = np.array([0.4, 1.3, 2.2]), 0.01
 ROWS = list(range(12))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.peaks import peak_of, roofline_us
+from reports.outcome import peak_of, roofline_us
 from reports.quantity import (
     NOTHING,
     clean,

@@ -43,7 +43,7 @@ def adam(p, g, m, lr, beta, step, n, BLOCK: tl.constexpr):
 
 def table_of(kernel, config, folder):
     """A table of a captured kernel, through its file, as `tuner export` writes it."""
-    from tuner.tables.kernel_facts import kernel_facts
+    from tuner.tables.results import kernel_facts
     from tuner.tables.text import text_of
 
     table = runtime.Table(

@@ -21,7 +21,7 @@ from search_spaces.records import Device, TensorSpec, Workload
 from search_spaces.registry import load
 from tuner import runtime, tables
 from tuner.runtime import DeviceFacts
-from tuner.tables.launch_dtypes import launch_dtypes
+from tuner.tables.results import launch_dtypes
 
 
 def workload(n=1024, **dims):

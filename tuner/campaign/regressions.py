@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from http.client import HTTPException
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.run_comparison import TaskComparison
 from results_db.task_history import History, list_histories
+from search_spaces.inert_text import inert
 from search_spaces.log_ratio import Verdict
-from tuner.campaign.webhook import post_text
 
 if TYPE_CHECKING:
     from results_db import Store
 
 #: Measures both configs of comparisons in one pass where it can, as `tuner.bench.remeasure`.
 Remeasure: TypeAlias = Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]]
+#: Seconds that a webhook has to answer.
+TIMEOUT_S = 5.0
+#: Longest text.
+_MOST = 2000
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def raise_candidates(store: Store, kernels: Iterable[str] | None = None) -> None:
@@ -94,3 +103,30 @@ def describe(store: Store, regression: RegressionRecord) -> str:
         f"tuner: {' '.join(names)} on {task.key.device.name:.200} is {size}slower since run "
         f"{task.run_id} (regression {regression.id}, {regression.state})"
     )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An address that points elsewhere is a failure: the text is for this one."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def post_text(url: str, text: str) -> str:
+    """Send a text; returns why it failed in one line, without the address, or empty text.
+
+    Characters that Slack or a terminal would interpret are escaped, and the end of a long text is
+    left out.
+    """
+    escaped = "".join(_ENTITIES.get(character, character) for character in inert(text)[:_MOST])
+    request = urllib.request.Request(
+        url, json.dumps({"text": escaped}).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"it answered {error.code}"
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
+        return inert(f"{reason}")

@@ -7,7 +7,7 @@ the workloads of all sizes differ in it alone: `x=bfloat16[n_rows,4096]`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,12 +18,15 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.records import config_key
 from search_spaces.size_range import Range
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
-from tuner.capturing.call_numbers import change_numbers, list_sizes, size_of
-from tuner.capturing.call_records import Call, Following
+from tuner.capturing.call_numbers import change_numbers, list_numbers, list_sizes, size_of
+from tuner.capturing.call_records import Buffer, Call, Following
 from tuner.capturing.following import Constants, Term, find_terms
 from tuner.capturing.probe import probe
-from tuner.capturing.sized_contents import check_contents
 from tuner.capturing.sized_grids import GridForms, find_forms
+
+#: The ratio of sizes that shows whether integers follow, and of those that do not follow them.
+_APART, _ALIKE = 4, 2
+_WIDE = frozenset({"int16", "int32", "int64", "uint16", "uint32", "uint64"})
 
 
 class SizedCalls:
@@ -163,3 +166,43 @@ def _check_least(call: Call, name: str, sizes: Range, terms: Mapping[str, Term |
                 f"{term.of(sizes.low)} at {name}={sizes.low}",
                 "take a range that begins later",
             )
+
+
+def check_contents(calls: Sequence[Call], name: str, sizes: Range) -> None:
+    """Raise `KernelError` in one line for integers that may be wrong indices at other sizes.
+
+    Those of 8 bits and flags are taken for data.
+    """
+    for at, buffer in _list_read(calls[0]):
+        if not _WIDE & {view.dtype for view in calls[0].views if view.buffer == at}:
+            continue
+        alike = [call for call in calls if len(call.buffers) == len(calls[0].buffers)]
+        values = [call.buffers[at].values for call in alike if call.buffers[at].bytes]
+        highest = max((-1.0 if v is None else v.high for v in values), default=0.0)
+        if None not in values and (highest < sizes.low or _stay(alike, at, name)):
+            continue
+        held = "what it holds is unknown" if None in values else f"it holds up to {highest:.0f}"
+        raise KernelError(
+            f"captured kernel {calls[0].kernel}: {buffer.name} has integers that may be "
+            f"indices ({held}), so its contents at {name}={sizes.low} are not known",
+            "give the calls as they are, without a range: a table of calls of several sizes serves "
+            "those between them",
+        )
+
+
+def _stay(calls: Sequence[Call], at: int, name: str) -> bool:
+    """Whether the integers of a buffer index something that stays."""
+    pairs = ((size_of(call, name), call.buffers[at].values) for call in calls)
+    highest = {size: values.high for size, values in pairs if values is not None}
+    least, largest = min(highest, default=0), max(highest, default=0)
+    if largest < max(1, _APART * least) or highest[largest] >= _ALIKE * highest[least]:
+        return False
+    numbers = [list_numbers(call) for call in calls]
+    stay = [w for place, w in numbers[0].items() if all(each.get(place) == w for each in numbers)]
+    return max(highest.values()) < max(stay, default=0)
+
+
+def _list_read(call: Call) -> Iterator[tuple[int, Buffer]]:
+    """The buffers whose contents matter."""
+    overwritten = {each.buffer for each in call.written or () if not each.updated}
+    return (pair for pair in enumerate(call.buffers) if pair[0] not in overwritten)

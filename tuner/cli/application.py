@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -21,7 +23,6 @@ from tuner import __version__
 from tuner.cli import logs
 from tuner.cli.command_context import begin_command, flag
 from tuner.cli.console import fail
-from tuner.cli.leaving import leave
 from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure, separate_stdout
 from tuner.traces import keep_exit
@@ -241,3 +242,22 @@ def _usage(error: typer.TyperException) -> int:
     else:
         fail(error.format_message(), f"`{command} --help` shows its arguments")
     return 2
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as `sys.exit` does, but without taking the interpreter apart.
+
+    That takes a third of a second with the libraries of a run loaded, and frees only what the
+    system frees at once. Functions registered with `atexit` run, and streams are flushed. With a
+    thread that must be waited for, this is `sys.exit`.
+    """
+    main = threading.main_thread()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not main):
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # the interpreter reports it
+        sys.exit(code)
+    os._exit(code)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
@@ -17,7 +17,6 @@ from search_spaces.statistics import compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
-from tuner.engine.tie_break import choose
 from tuner.engine.trial import Trial
 from workers.job_records import Failure, Measurement, Mode, Timing
 from workers.measure.race.elimination import race_looks
@@ -322,3 +321,29 @@ class Finals:
         self.tie = [t for t in self.tie if t is not trial] or self.finalists[:1]
         if not self.finalists:
             self.mode = None
+
+
+def choose(
+    equals: Sequence[Trial], indistinct: int, default: str, shared: Collection[str]
+) -> tuple[Trial, str]:
+    """The chosen trial, and why in words.
+
+    The order of preference is: the default, a winner of neighbouring workloads, fewer registers,
+    the first asked. equals: the winner of the race and all that certainly cost little more.
+    indistinct: how many cannot be distinguished from the fastest. default, shared: config keys.
+    """
+
+    def rank(trial: Trial) -> tuple[bool, bool, int, int]:
+        registers = trial.record.registers if trial.record else None
+        return trial.key != default, trial.key not in shared, registers or 0, trial.number
+
+    chosen = min(equals, key=rank)
+    key = chosen.key
+    if len(equals) == 1:
+        by_estimate = f"fastest by estimate, of {indistinct} that cannot be distinguished"
+        return chosen, "fastest beyond doubt" if indistinct == 1 else by_estimate
+    if key == default:
+        return chosen, f"the default ties with the fastest of {len(equals)}"
+    if key in shared:
+        return chosen, f"shared with neighbouring workloads, of {len(equals)} that tie"
+    return chosen, f"fewest registers, then first asked, of {len(equals)} that tie"

@@ -13,6 +13,7 @@ the estimated chance that nearby configs work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +24,6 @@ from search_spaces.space import BoundSpace
 from tuner.strategies.blas_threads import one_blas_thread
 from tuner.strategies.candidate_points import CandidatePoints
 from tuner.strategies.deviation_scale import DeviationScale, Prediction, TargetScale
-from tuner.strategies.expected_improvement import log_h
 from tuner.strategies.gaussian_process import Floats, Matern52, PosteriorMean, PosteriorVariance
 
 Rows = NDArray[np.int64]
@@ -243,3 +243,18 @@ class Surrogate:
         bad = (self._kernel.correlation(x[failed], x) ** _SHARPNESS).sum(0)
         good = (self._kernel.correlation(x[rows], x) ** _SHARPNESS).sum(0)
         return np.asarray((good + share) / (good + bad + 1.0))
+
+
+def log_h(z: Floats) -> Floats:
+    """ln h(z), also far below 0, where both terms of h are smaller than their rounding errors.
+
+    Source: Ament et al., Unexpected Improvements to Expected Improvement, NeurIPS 2023.
+    """
+    from scipy.special import erfcx, ndtr
+
+    density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
+    low = np.minimum(z, -1.0)
+    tail = 1.0 + low * math.sqrt(0.5 * math.pi) * erfcx(-low / math.sqrt(2.0))
+    near = np.maximum(z, -1.0)
+    plain = near * ndtr(near) + np.exp(-0.5 * near**2) / math.sqrt(2.0 * math.pi)
+    return np.where(z < -1.0, density + np.log(np.maximum(tail, 1e-17)), np.log(plain))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from importlib import metadata
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
+from search_spaces import registry
+from search_spaces.absent_device.fake_driver import answering_if_used
+from search_spaces.declaration.launch_arguments import name_of
 from search_spaces.errors import TunerError
-from search_spaces.kernel import Kernel
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.log_ratio import LogRatio, split_ratio
-from search_spaces.records import Config, Device, Value, config_key, digest
+from search_spaces.records import Config, Device, Value, Workload, config_key, digest
 from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.runtime.device_code import base_function
 from tuner.tables.implementations import compare_baselines, name_implementation
-from tuner.tables.kernel_facts import kernel_facts
-from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.range_entries import list_coverage, list_entries
 from tuner.tables.valid_sizes import rule_of, valid_sizes
 from tuner.tables.verified_sizes import add_verified
@@ -254,3 +256,54 @@ def _own_version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def kernel_facts(kernel: Kernel | None) -> dict[str, Value]:
+    """`place`, where a library has the kernel as `module:object`, and `free`, the arguments that no
+    key has since their values do not change the work; each only where there is one."""
+    found = {
+        "place": getattr(kernel, "place", ""),
+        "free": ",".join(getattr(kernel, "free", ())),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def launch_dtypes(
+    kernel: Kernel | None, workload: Workload, config: Config, device: Device
+) -> dict[str, str] | None:
+    """Dtypes by parameter; None for built-in families, whose libraries look workloads up, for
+    kernels without launches, and for those that launch several functions, none of their name.
+
+    Launches that fill tensors before the kernel runs do not count.
+    """
+    if kernel is None or registry.is_ours(kernel.spec):
+        return None
+    try:
+        with answering_if_used(device):
+            launches = _launches(kernel, workload, config)
+    except Exception:  # user code may raise anything, as on a machine that lacks its library
+        return None
+    launches = [launch for launch in launches if not _is_preparation(launch)]
+    named = [launch for launch in launches if name_of(launch) == kernel.name] or launches
+    found = [dict(_tensors(launch)) for launch in named]
+    return found[0] if found and all(each == found[0] for each in found) else None
+
+
+def _launches(kernel: Kernel, workload: Workload, config: Config) -> list[Launch]:
+    from search_spaces.tensors import empty_tensors
+
+    specs = {**kernel.outputs(workload), **kernel.scratch(workload, config)}
+    tensors = {**kernel.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
+    return list(kernel.launches(workload, config, tensors))
+
+
+def _is_preparation(launch: Launch) -> bool:
+    return str(base_function(launch.fn).__module__) == "search_spaces.fill"
+
+
+def _tensors(launch: Launch) -> Iterator[tuple[str, str]]:
+    code = base_function(launch.fn).__code__
+    names = code.co_varnames[: code.co_argcount]
+    for name, value in (*zip(names, launch.args, strict=False), *launch.kwargs.items()):
+        if hasattr(value, "dtype"):
+            yield name, f"{value.dtype}".rpartition(".")[2]

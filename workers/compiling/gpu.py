@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import source_positions
 from search_spaces.declaration.launch_arguments import jitted_below
 from search_spaces.errors import KernelError, TunerError
-from search_spaces.records import Status, canonical_json
+from search_spaces.records import Device, Status, canonical_json
 from search_spaces.tensors import empty_tensors
 from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
 from workers.compiling.cache import pack_group
 from workers.compiling.counting import count_compilations
-from workers.compiling.device_limits import refusal
 from workers.compiling.launch_key import LaunchKey
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
 from workers.environment import TRITON, set_variables
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
 _BINARIES = (".cubin", ".hsaco")
 _KEEP = frozenset({".json", *_BINARIES})
 _TEXTS = frozenset({".ptx", ".amdgcn"})
+_MAX_THREADS = 1024
+#: Registers are allocated to threads in multiples of this number.
+_REGISTER_STEP = 8
 
 
 def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -261,3 +263,25 @@ def _describe(value: Any, names: Mapping[int, str]) -> str:
         parts = (getattr(value, field.name) for field in dataclasses.fields(value))
         return f"{type(value).__name__}{_describe(list(parts), names)}"
     return type(value).__name__
+
+
+def refusal(facts: StaticFacts, device: Device) -> str | None:
+    """The limit that a launch with these facts exceeds, as a one-line message; None when it fits.
+
+    Limits that the device's record does not state (0) are not checked.
+    """
+    threads = facts.num_warps * device.warp_size
+    if 0 < device.shared_bytes < facts.shared_bytes:
+        return (
+            f"shared memory {facts.shared_bytes:,} B over the {device.shared_bytes:,} B "
+            f"a block may use on {device.target}"
+        )
+    if threads > _MAX_THREADS:
+        return f"{threads:,} threads over the {_MAX_THREADS:,} of a block on {device.target}"
+    allocated = -(-facts.registers // _REGISTER_STEP) * _REGISTER_STEP
+    if 0 < device.registers < allocated * threads:
+        return (
+            f"{allocated} registers x {threads:,} threads over the {device.registers:,} registers "
+            f"of {device.target}"
+        )
+    return None

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from search_spaces import log_file
 from search_spaces.records import Value
 from tuner import tracing
 from workers import backend_kinds
 from workers.compiling.process_builder import ProcessBuilder
-from workers.job_records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
+from workers.job_records import (
+    Artifact,
+    BuildJob,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    WorkerInfo,
+)
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
 from workers.pools.cores import number, shares
-from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot
 from workers.quiet_processors import Yielder
+
+_RECORDED = "recorded:"
 
 
 class BuilderActor:
@@ -148,3 +157,35 @@ def _find_moved_folder(cwd: str) -> MovedFolder:
     """The driver's folder on this node, if a job shipped it as its `working_dir`."""
     shipped = ray.get_runtime_context().runtime_env.get("working_dir")
     return MovedFolder(cwd, os.getcwd() if shipped else cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFolder:
+    """The driver's working folder and its copy on this node.
+
+    Ray unpacks a job's `working_dir` on every node, at a path that may differ. Paths stay as they
+    are if the driver's folder exists here too.
+    """
+
+    #: The folder's path on the driver's node.
+    there: str
+    #: The path of its copy here.
+    here: str
+
+    def path(self, path: str) -> str:
+        """The path on this node."""
+        inside = path == self.there or path.startswith(f"{self.there}{os.sep}")
+        if not inside or os.path.isdir(self.there):
+            return path
+        return f"{self.here}{path[len(self.there) :]}"
+
+    def paths(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The paths on this node."""
+        return tuple(map(self.path, paths))
+
+    def kernel(self, kernel: KernelRef) -> KernelRef:
+        """The reference as this node resolves it; its spec may begin with a path or contain one."""
+        place = kernel.spec.removeprefix(_RECORDED)
+        spec = f"{kernel.spec[: len(kernel.spec) - len(place)]}{self.path(place)}"
+        sources = tuple((self.path(file), found) for file, found in kernel.sources)
+        return replace(kernel, spec=spec, paths=self.paths(kernel.paths), sources=sources)

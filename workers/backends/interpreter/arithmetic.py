@@ -24,7 +24,6 @@ from functools import cache, partial
 from typing import Any
 
 from workers.backends.interpreter.combining import combine_by_pairs
-from workers.backends.interpreter.replacement import replace_once_a_launch
 
 _ARITHMETIC = (
     *(f"create_f{name}" for name in ("add", "mul", "div", "rem", "sub", "ma")),
@@ -322,3 +321,48 @@ def _is_range(expression: ast.expr) -> bool:
 
 def _missing(name: str, *_: Any, **__: Any) -> Any:
     raise NotImplementedError(name)
+
+
+def replace_once_a_launch(interpreter: Any) -> None:
+    """Make the module `triton.runtime.interpreter` replace the language once in a launch."""
+    once = _Once(interpreter._patch_lang)
+    interpreter._patch_lang = once.replace
+    interpreter.GridExecutor.__call__ = once.launching(interpreter.GridExecutor.__call__)
+
+
+class _Once:
+    """Skips replacements that the present launch has made."""
+
+    def __init__(self, replace: Callable[[Any], Any]) -> None:
+        self._replace = replace
+        self._replaced: set[frozenset[str]] = set()
+        self._modules: dict[Any, frozenset[str]] = {}
+
+    def launching(self, launch: Callable[..., Any]) -> Callable[..., Any]:
+        """A launch, which undoes its own replacements at its end."""
+
+        def run(*arguments: Any, **by_name: Any) -> Any:
+            self._replaced.clear()
+            try:
+                return launch(*arguments, **by_name)
+            finally:
+                self._replaced.clear()
+
+        return run
+
+    def replace(self, fn: Any) -> Any:
+        """Replace the language modules that a function names; nothing if that has been done."""
+        modules = self._modules.get(fn)
+        if modules is None:
+            modules = self._modules[fn] = _language_modules(fn)
+        if modules in self._replaced:
+            return None
+        self._replaced.add(modules)
+        return self._replace(fn)
+
+
+def _language_modules(fn: Any) -> frozenset[str]:
+    """The names of the language modules among a function's globals."""
+    found = (value for value in fn.__globals__.values() if inspect.ismodule(value))
+    names = {module.__name__ for module in found}
+    return frozenset(names & {"triton.language", "triton.language.core"})
