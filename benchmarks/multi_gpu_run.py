@@ -16,8 +16,8 @@ from scipy.stats import kendalltau
 from results_db import Store
 from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
-from search_spaces.statistics import compare_pairs
 from tuner import settings
+from tuner.base.statistics import compare_pairs
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import device as devices
 from workers import pools

@@ -27,8 +27,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 
 CHOICES = {
     "BLOCK_M": (32, 64, 128, 256),

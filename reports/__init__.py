@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.import_names import lazy_names
+from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from reports import figures
@@ -67,7 +67,7 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
     Creates missing folders and replaces the file in one step. Raises `TunerError` when there is no
     such run or the file cannot be written.
     """
-    from search_spaces.atomic_file import write_output
+    from tuner.base.atomic_file import write_output
 
     return write_output(Path(path), render(store, run_id).encode(), UNWRITABLE)
 

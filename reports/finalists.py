@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from reports.quantity import pairs
 from reports.run_data import TaskData
 from results_db.stored_records import FinalRecord, SelectionRecord
-from search_spaces.log_ratio import LogRatio, pick_ratio
 from search_spaces.records import Config, Status, canonical_json, config_key
+from tuner.base.log_ratio import LogRatio, pick_ratio
 
 #: Each place with its meaning, in the order of the legend.
 PLACES = {

@@ -16,7 +16,7 @@ from reports.quantity import clean, finite, plain
 from reports.run_data import TaskData
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status, Value
-from search_spaces.statistics import relative_iqr
+from tuner.base.statistics import relative_iqr
 
 #: Least ln of the ratio of two errors that are not alike.
 _UNLIKE = 0.1

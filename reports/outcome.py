@@ -8,9 +8,9 @@ from reports.quantity import finite, rate
 from reports.run_data import TaskData
 from results_db.shipped import Shipped, describe_ratio, select_shipped
 from results_db.stored_records import BaselineRecord
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Workload
-from search_spaces.statistics import median_interval
+from tuner.base.log_ratio import LogRatio, Verdict
+from tuner.base.statistics import median_interval
 from workers import backend_kinds
 from workers.backend_kinds import Peak
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from search_spaces.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio
 
 NOTHING = "—"
 _CONTROL = re.compile(

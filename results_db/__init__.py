@@ -31,7 +31,7 @@ from results_db.stored_records import (
     TrialFilter,
     TrialRecord,
 )
-from tuner.import_names import lazy_names
+from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from results_db.frames import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS

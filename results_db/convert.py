@@ -40,9 +40,9 @@ from results_db.tables import (
     WORKLOAD,
     stored_fields,
 )
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 from search_spaces.size_range import RangePlace
+from tuner.base.log_ratio import LogRatio
 from workers.job_records import Calibration
 
 if TYPE_CHECKING:

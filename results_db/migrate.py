@@ -17,8 +17,8 @@ from sqlalchemy import Connection, inspect, text
 from results_db.connections import Database, sqlite_path
 from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
 from results_db.tables import METADATA
-from search_spaces.atomic_file import draft_of
-from tuner.tracing import trace_calls
+from tuner.base.atomic_file import draft_of
+from tuner.base.tracing import trace_calls
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config
+from tuner.base.log_ratio import LogRatio
 
 
 class PromotionOutcome(StrEnum):

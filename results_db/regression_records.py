@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from search_spaces.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio
 
 
 class RegressionState(StrEnum):

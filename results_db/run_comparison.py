@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, TaskInfo
 from results_db.task_history import find_change, list_breaks
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import config_key
+from tuner.base.log_ratio import LogRatio, Verdict
 
 #: Two times within this ratio of each other count as the same.
 SAME = 1.01

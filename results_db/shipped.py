@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.log_ratio import EQUAL, THRESHOLD, LogRatio, Verdict, pick_ratio
 from search_spaces.records import Config, Status, config_key
+from tuner.base.log_ratio import EQUAL, THRESHOLD, LogRatio, Verdict, pick_ratio
 from workers.job_records import Mode
 
 #: An undecided winner ships only if the lower end of its speed-up's interval is at least this.

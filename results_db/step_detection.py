@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from search_spaces.log_ratio import THRESHOLD, LogRatio
+from tuner.base.log_ratio import THRESHOLD, LogRatio
 
 #: The standard deviation of ln(winner / default) between runs that nothing distinguishes, by kind
 #: of device: ratios of an H200 varied by 0.34 % (G10 in docs/measurement_evidence.md), those of

@@ -35,7 +35,7 @@ from results_db.stored_records import (
 from results_db.tables import CALIBRATION, DEVICE, EXPORT, TASK
 from search_spaces.records import Config, Device, Toolchain, Workload
 from search_spaces.size_range import RangePlace
-from tuner.tracing import span
+from tuner.base.tracing import span
 from workers.job_records import Calibration
 
 if TYPE_CHECKING:

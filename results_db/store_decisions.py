@@ -18,7 +18,7 @@ from results_db.promotion_records import PromotionRecord
 from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.tables import PROMOTION, REGRESSION
 from results_db.transactions import Transactions
-from search_spaces.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
 from search_spaces.size_range import RangePlace
+from tuner.base.log_ratio import LogRatio, Verdict
 from workers.job_records import Calibration, Mode
 
 #: Metadata of fields that `measurement` keeps, the table of trials that were timed or verified.

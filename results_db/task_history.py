@@ -17,8 +17,8 @@ from results_db.config_text import describe_changes
 from results_db.shipped import Shipped, select_shipped
 from results_db.step_detection import Point, Step, between_runs, detect_steps
 from results_db.stored_records import RunInfo, TaskInfo
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import config_key
+from tuner.base.log_ratio import LogRatio
 
 #: The name of the anchor that is the default config.
 DEFAULT = "default"

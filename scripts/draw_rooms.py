@@ -46,7 +46,7 @@ def rooms(edges: dict[str, set[str]]) -> dict[str, str]:
     """The room of each module: its package of the second level.
 
     Modules directly in a package form two rooms: `base` holds those that import no other room of
-    the package.
+    the package but its folder `base`.
     """
     found = modules()
     homes = {}
@@ -54,7 +54,8 @@ def rooms(edges: dict[str, set[str]]) -> dict[str, str]:
         parts = path.relative_to(ROOT).parts
         homes[name] = ".".join(parts[:2]) if len(parts) > 2 else parts[0]
     for name, home in list(homes.items()):
-        inner = {homes[low] for low in reachable(edges, name) if homes[low].startswith(f"{home}.")}
+        below = {homes[low] for low in reachable(edges, name)} - {f"{home}.base"}
+        inner = [each for each in below if each.startswith(f"{home}.")]
         if home in PACKAGES and not inner:
             homes[name] = f"{home} (base)"
     whole = set(PACKAGES) - set(homes.values())

@@ -40,7 +40,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
-from search_spaces.errors import KernelError
 from search_spaces.object_state import ObjectState, StateError
 from search_spaces.records import digest
 from search_spaces.source_reach import (
@@ -51,7 +50,8 @@ from search_spaces.source_reach import (
     reach_of,
     text_of,
 )
-from tuner.runtime.device_code import base_function, kernel_hash, stamp
+from tuner.base.device_code import base_function, kernel_hash, stamp
+from tuner.base.errors import KernelError
 
 #: The farm's packages.
 _OURS = ("search_spaces", "workers", "results_db", "reports", "tuner")
@@ -63,21 +63,17 @@ EXCLUDED = frozenset(
         "reports",
         "results_db",
         "search_spaces.absent_device",
-        "search_spaces.atomic_file",
         "search_spaces.bound",
         "search_spaces.constraints",
         "search_spaces.declaration",
         "search_spaces.dims",
-        "search_spaces.errors",
         "search_spaces.feasible_walk",
         "search_spaces.foreign_imports",
         "search_spaces.foreign_json",
         "search_spaces.identity",
         "search_spaces.import_stamps",
-        "search_spaces.inert_text",
         "search_spaces.kernel",
         "search_spaces.log_file",
-        "search_spaces.log_ratio",
         "search_spaces.measured_defaults",
         "search_spaces.near_names",
         "search_spaces.object_state",
@@ -91,7 +87,6 @@ EXCLUDED = frozenset(
         "search_spaces.source_positions",
         "search_spaces.source_reach",
         "search_spaces.space",
-        "search_spaces.statistics",
         "search_spaces.triton_versions",
         "tuner",
         "workers",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 
 #: Variables that pass the file's path and level on to other processes.
 FILE_VARIABLE = "TUNER_LOG_FILE"

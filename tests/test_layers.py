@@ -17,52 +17,39 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("search_spaces", "workers", "results_db", "reports", "tuner")
 #: What each package may import of ours: a package, or a module of one.
 ALLOWED = {
-    "search_spaces": {
-        "search_spaces",
-        "tuner.runtime.device_code",
-        "tuner.import_names",
-        "tuner.tracing",
-    },
-    "workers": {"workers", "search_spaces", "tuner.import_names", "tuner.tracing"},
+    "tuner.base": {"tuner.base"},
+    "tuner.runtime": {"tuner.runtime", "tuner.base"},
+    "search_spaces": {"search_spaces", "tuner.base"},
+    "workers": {"workers", "search_spaces", "tuner.base"},
     "results_db": {
         "results_db",
-        "tuner.import_names",
-        "tuner.tracing",
+        "tuner.base",
         "search_spaces.records",
-        "search_spaces.log_ratio",
-        "search_spaces.errors",
-        "search_spaces.atomic_file",
         "search_spaces.size_range",
         "workers.job_records",
     },
     "reports": {
         "reports",
         "results_db",
+        "tuner.base",
         "search_spaces.records",
-        "search_spaces.log_ratio",
-        "search_spaces.errors",
         "search_spaces.plugins",
-        "search_spaces.statistics",
-        "tuner.import_names",
-        "search_spaces.atomic_file",
         "workers.backend_kinds",
     },
     "tuner": {*PACKAGES},
-    "tuner.runtime": {"tuner.runtime"},
 }
+#: Parts of `tuner` that are layers of their own.
+LOW = ("tuner.base", "tuner.runtime")
 #: What the rooms inside `tuner` and `workers` may import of each other, lazily or not. A room is a
 #: sub-package or a module; one that is not named here may import every room.
 ROOMS = {
     "tuner.progress": set[str](),
     "tuner.display": {"tuner.progress"},
-    "tuner.import_names": set[str](),
-    "tuner.tracing": set[str](),
-    "tuner.traces": {"tuner.tracing"},
-    "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
-    "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
+    "tuner.traces": set[str](),
+    "tuner.strategies": set[str](),
+    "tuner.engine": {"tuner.strategies", "tuner.progress"},
     "tuner.integrations": {"tuner.runtime"},
     "tuner.tables": {
-        "tuner.import_names",
         "tuner.integrations",
         "tuner.runtime",
         "tuner.strategies",
@@ -78,7 +65,6 @@ ROOMS = {
         "tuner.strategies",
         "tuner.tables",
         "tuner.traces",
-        "tuner.tracing",
     },
     "tuner.bench": {
         "tuner.campaign",
@@ -86,7 +72,6 @@ ROOMS = {
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",
-        "tuner.tracing",
     },
     "tuner.library_doctor": {
         "tuner.campaign",
@@ -173,7 +158,7 @@ def dotted(path: Path) -> str:
 
 
 def layer(module: str) -> str:
-    return "tuner.runtime" if _inside(module, "tuner.runtime") else module.split(".")[0]
+    return next((low for low in LOW if _inside(module, low)), module.split(".")[0])
 
 
 def _inside(module: str, package: str) -> bool:
@@ -233,9 +218,12 @@ def test_no_import_points_upward() -> None:
         ("search_spaces.a", "def f():\n    from results_db import Store", True),
         ("search_spaces.a", "import importlib\nimportlib.import_module('tuner.cli')", True),
         ("search_spaces.a", "from .records import Config", False),
-        ("search_spaces.a", "from tuner.runtime.device_code import kernel_hash", False),
-        ("search_spaces.a", "from tuner.runtime import device_code", False),
+        ("search_spaces.a", "from tuner.base.device_code import kernel_hash", False),
+        ("search_spaces.a", "from tuner.base import device_code", False),
         ("search_spaces.a", "import tuner.runtime", True),
+        ("tuner.base.a", "from search_spaces.records import Config", True),
+        ("tuner.base.a", "from tuner.runtime import Table", True),
+        ("tuner.runtime.a", "from tuner.base.syntax import stamp", False),
         ("workers.a", "from search_spaces import registry", False),
         ("workers.a", "if TYPE_CHECKING:\n    import tuner", True),
         ("results_db.a", "from search_spaces.records import Config", False),
@@ -321,7 +309,7 @@ def refused_rooms(module: str, path: Path, tree: ast.Module) -> set[str]:
     family = own.split(".")[0]
     rooms = {room(other) for other in imported_modules(module, path, tree)}
     mates = {one for one in rooms if one.startswith(f"{family}.")}
-    return mates - {own} - ROOMS.get(own, mates)
+    return mates - {own, *LOW[:1]} - ROOMS.get(own, mates)
 
 
 def test_rooms_import_only_the_rooms_they_may() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.import_names import lazy_names
+from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from workers.compiling.process_builder import ProcessBuilder

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
+from tuner.base.log_ratio import EQUAL, LogRatio
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from acceptance import simulated_worlds
-from search_spaces.statistics import TRIM, compare_pairs, median_interval, trimmed_mean
+from tuner.base.statistics import TRIM, compare_pairs, median_interval, trimmed_mean
 
 #: C2: clock drift, as its standard deviation and its correlation time in seconds.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from search_spaces.statistics import compare_pairs, tie_set
+from tuner.base.statistics import compare_pairs, tie_set
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.elimination import race
 from workers.measure.race.interleaving import collect_passes

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acceptance.result import Result, percent
-from search_spaces.log_ratio import THRESHOLD, LogRatio
-from search_spaces.statistics import compare_pairs
+from tuner.base.log_ratio import THRESHOLD, LogRatio
+from tuner.base.statistics import compare_pairs
 
 #: Planted share of work, and the minimum share of its pairs in which it must be detected.
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}

@@ -10,7 +10,7 @@ import time
 from acceptance.evaluation import log_ratios
 from acceptance.harness import Harness, Setup, candidates_of, renamed
 from acceptance.result import Result, percent
-from search_spaces.statistics import compare_pairs, tie_set
+from tuner.base.statistics import compare_pairs, tie_set
 from workers.job_records import Mode, Timing
 from workers.measure.timers.timer import Candidate
 

@@ -19,7 +19,7 @@ from acceptance.evaluation import (
 )
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result, percent
-from search_spaces.statistics import compare_pairs
+from tuner.base.statistics import compare_pairs
 from workers.job_records import Measurement, Mode, Timing
 from workers.measure.monitor import reason_names
 from workers.measure.race.interleaving import rotated_orders

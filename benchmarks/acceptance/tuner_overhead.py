@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from results_db import Store
 from results_db.stored_records import TaskKey
-from search_spaces.log_ratio import LogRatio
 from search_spaces.params import Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Toolchain, Workload, digest
 from search_spaces.space import SearchSpace
 from tuner import strategies
+from tuner.base.log_ratio import LogRatio
 from tuner.campaign.driver import Driver
 from tuner.engine import Engine, TaskBudget, TaskSpec
 from workers.job_records import (

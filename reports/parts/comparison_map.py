@@ -9,8 +9,8 @@ from reports.outcome import TaskOutcome
 from reports.quantity import finite, times
 from reports.run_data import TaskData
 from results_db.stored_records import BaselineRecord
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
+from tuner.base.log_ratio import LogRatio, Verdict
 
 _DEFAULT = "default config"
 #: ln of the ratios from which a cell has the second and the third depth of its colour.

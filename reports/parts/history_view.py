@@ -11,7 +11,7 @@ from reports import figures
 from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import NOTHING, count, duration, factor
 from results_db.task_history import History, RunResult
-from search_spaces.log_ratio import Verdict
+from tuner.base.log_ratio import Verdict
 
 
 def view_history(kernel: str, histories: Sequence[History]) -> FigureView | None:

@@ -12,8 +12,8 @@ from results_db.config_text import describe_changes
 from results_db.run_comparison import SAME, TaskComparison, compare_runs
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
-from search_spaces.log_ratio import Verdict
 from search_spaces.records import Config
+from tuner.base.log_ratio import Verdict
 
 #: Most tasks that are listed unfolded.
 _SHOWN = 5

@@ -11,7 +11,7 @@ from reports.outcome import TaskOutcome
 from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import clean, span, times
 from reports.run_data import TaskData
-from search_spaces.log_ratio import LogRatio, split_ratio
+from tuner.base.log_ratio import LogRatio, split_ratio
 
 
 @dataclass(frozen=True, slots=True)

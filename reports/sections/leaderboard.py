@@ -12,8 +12,8 @@ from reports.parts.view import Section, script_json
 from reports.quantity import duration, finite, percent, span, times
 from reports.run_data import RunData, TaskData
 from results_db.spreadsheet import inert_cell
-from search_spaces.log_ratio import LogRatio, split_ratio
 from search_spaces.records import canonical_json
+from tuner.base.log_ratio import LogRatio, split_ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from reports.quantity import (
 )
 from reports.run_data import RunData, TaskData
 from results_db.stored_records import Source, TrialRecord
-from search_spaces.statistics import finite_times
+from tuner.base.statistics import finite_times
 
 
 @dataclass(frozen=True, slots=True)

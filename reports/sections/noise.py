@@ -11,7 +11,7 @@ from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import count, join_words, percent
 from reports.run_data import RunData, TaskData
 from results_db.stored_records import Source
-from search_spaces.statistics import relative_iqr
+from tuner.base.statistics import relative_iqr
 
 
 def build(data: RunData) -> Section | None:

@@ -24,9 +24,9 @@ from results_db.stored_records import (
     TrialRecord,
     describe_wrong,
 )
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
-from search_spaces.statistics import finite_times, geometric_mean
+from tuner.base.log_ratio import LogRatio, Verdict
+from tuner.base.statistics import finite_times, geometric_mean
 from workers import backend_kinds
 
 #: A text, and the verdict whose colour it has; empty for none.

@@ -16,10 +16,10 @@ from made_up_spaces import synthesize
 
 import tuner
 from results_db import BaselineRecord, SelectionRecord, Store, TaskKey
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results
+from tuner.base.log_ratio import LogRatio
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import torch
 import triton
 from capture_calls import captured
 
-from search_spaces.errors import KernelError
+from tuner.base.errors import KernelError
 
 
 @pytest.fixture

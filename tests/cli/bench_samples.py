@@ -9,9 +9,9 @@ from pathlib import Path
 from made_up_spaces import synthesize
 
 from results_db import SelectionRecord, Store, TaskKey
-from search_spaces.log_ratio import LogRatio
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, load_kernel
 from search_spaces.records import Config
+from tuner.base.log_ratio import LogRatio
 
 RECORDED = "recorded:space.json"
 #: Rows of x are scaled; `ends` forgets what a length that is not even leaves over.

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from results_db import BaselineRecord, SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 
 HOSTILE = "evil\x1b[31m[red]\u202ename|*"
 DEFAULT = {"BLOCK": 1024}
@@ -101,7 +101,7 @@ from search_spaces.records import TensorSpec
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import Constraint, SearchSpace
-from search_spaces.errors import WorkloadError
+from tuner.base.errors import WorkloadError
 {header}
 def holds(config, workload, device):
     {body}

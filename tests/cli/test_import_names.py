@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cpu_samples import KERNEL
 
-from tuner.import_names import PACKAGES
+from tuner.base.import_names import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 #: What a user's script has in its modules: nothing of it may be needed or imported by the farm.
@@ -71,7 +71,7 @@ def test_a_module_imported_before_is_named_with_the_remedy(script, tmp_path):
     programs = [f"import {package}\nfrom tuner import tune" for package in PACKAGES]
     done = script(EACH.format(programs=programs))
     for package, line in zip(PACKAGES, done.stdout.splitlines(), strict=True):
-        assert line.startswith("tuner.import_names.ImportClash: ")
+        assert line.startswith("tuner.base.import_names.ImportClash: ")
         assert f"{tmp_path / package}.py was imported before tuner" in line
         assert str(ROOT / package) in line
         assert line.endswith(f"rename {tmp_path / package}.py")
@@ -113,7 +113,7 @@ def test_the_runtime_leaves_the_names_to_the_user(script, tmp_path):
         "import tuner.runtime\n"
         f"for name in {PACKAGES!r}:\n"
         "    print(__import__(name).helper())\n"
-        "import tuner.runtime.device_code\n"
+        "import tuner.base.device_code\n"
     )
     assert (done.returncode, done.stdout) == (0, "helped\n" * len(PACKAGES)), done.stderr
 

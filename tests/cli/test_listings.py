@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from results_db import Store, StoreError
 from results_db.spreadsheet import inert_cell
 from search_spaces import registry
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 
 
 def test_status_lists_the_tasks_of_the_latest_run(tuner, url):

@@ -10,9 +10,9 @@ from cli_samples import DEFAULT, DEVICE
 from promotions import only_table, promote
 
 from results_db import FinalRecord, SelectionRecord, Store, TaskKey
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Toolchain, Workload
 from search_spaces.size_range import Range, RangePlace
+from tuner.base.log_ratio import LogRatio
 
 LOW, HIGH = {"BLOCK": 256}, {"BLOCK": 4096}
 OTHER = {"BLOCK": 512}

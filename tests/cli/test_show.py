@@ -16,8 +16,8 @@ from results_db import BaselineRecord, Store, TrialRecord
 from results_db.stored_records import TaskKey
 from search_spaces import registry
 from search_spaces.declaration import guarded_calls
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 from workers.device import offline
 
 TRACEBACK = f"Traceback (most recent call last):\n  line 3 \x1b[31m\n{HOSTILE} \ud800"

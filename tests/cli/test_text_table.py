@@ -21,8 +21,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from results_db import BaselineRecord, Store
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain
+from tuner.base.log_ratio import LogRatio
 from tuner.cli.console import cell
 from tuner.cli.text_table import TextTable
 from workers.job_records import Calibration

@@ -13,9 +13,9 @@ from made_up_spaces import synthesize
 
 from results_db import BaselineRecord
 from results_db.shipped import describe_ratio
-from search_spaces.log_ratio import LogRatio, join_ratio
 from search_spaces.records import Status
 from tuner.api.result import TuneResult
+from tuner.base.log_ratio import LogRatio, join_ratio
 from tuner.cli.winners import read_ratio
 
 

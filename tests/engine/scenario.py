@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from results_db.stored_records import SelectionRecord, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.records import Config, Device, Status, Toolchain, Workload, config_key
 from search_spaces.space import BoundSpace, Constraint, SearchSpace
 from tuner import strategies
+from tuner.base.log_ratio import LogRatio
 from tuner.engine import (
     Build,
     Drain,

@@ -10,9 +10,9 @@ import pytest
 from scenario import DEVICE, TOOLS, samples, spec
 
 from results_db.stored_records import TrialRecord
-from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import compare_pairs
+from tuner.base.log_ratio import EQUAL, LogRatio
+from tuner.base.statistics import compare_pairs
 from tuner.engine.finals import Finals
 from tuner.engine.search import Search
 from workers.job_records import Artifact, Failure, Measurement, Mode, Timing

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import DEVICE, TOOLS, World, seeds, spec
 
-from search_spaces.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio
 from tuner.engine import Engine, Finish, TaskBudget
 from workers.job_records import (
     Artifact,

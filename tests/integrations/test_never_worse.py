@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.log_ratio import LogRatio
 from search_spaces.size_range import Range
+from tuner.base.log_ratio import LogRatio
 from tuner.integrations import USUAL_SIZES, adapter
 from tuner.integrations.never_worse import choose_sizes, never_worse
 from tuner.integrations.size_rows import SizePart, list_rows

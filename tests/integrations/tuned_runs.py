@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime
 
 from results_db import FinalRecord, SelectionRecord, TaskKey, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 
 H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 150_000_000_000, 232_448, 65_536)
 TOOLCHAIN = Toolchain(python="3.12", torch="2.11.0", triton="3.6.0")

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from measure_child import QUICK, Child
 
-from search_spaces.log_ratio import EQUAL
 from search_spaces.records import Status, Toolchain, Workload, config_key
-from search_spaces.statistics import tie_set
+from tuner.base.log_ratio import EQUAL
+from tuner.base.statistics import tie_set
 from workers.job_records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 import pytest
 from measure_child import Child
 
-from search_spaces.log_ratio import EQUAL
 from search_spaces.records import Status, Workload, config_key
+from tuner.base.log_ratio import EQUAL
 from workers.compiling import build
 from workers.job_records import (
     Artifact,

@@ -24,7 +24,7 @@ from search_spaces.records import Device, Status, TensorSpec, Toolchain, Workloa
 from search_spaces.records import config_key, digest
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
-from search_spaces.statistics import compare_pairs
+from tuner.base.statistics import compare_pairs
 from workers.backend_kinds import BackendSpec
 from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
 from workers.roles import Backend

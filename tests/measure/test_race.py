@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_spaces import SCENARIOS
 
 from search_spaces.recorded.entries import Noise
-from search_spaces.statistics import compare_pairs, tie_set
+from tuner.base.statistics import compare_pairs, tie_set
 from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
 from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm

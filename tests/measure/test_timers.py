@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timer_contract import Log, TimerContract
 
-from search_spaces.errors import TunerError
+from tuner.base.errors import TunerError
 from workers.job_records import Calibration
 from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
 from workers.measure.timers.events import EventTimer

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from search_spaces import registry
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Workload
 from tuner import runtime
+from tuner.base.log_ratio import LogRatio
 from tuner.ops import choosing
 from tuner.ops.choosing import choose, pick
 from tuner.ops.problem import Problem

@@ -21,8 +21,8 @@ from results_db.stored_records import (
     TaskKey,
     TrialRecord,
 )
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from tuner.base.log_ratio import LogRatio
 from workers.job_records import Calibration
 
 #: Samples of trials by their number: the search looks at most of them only once.

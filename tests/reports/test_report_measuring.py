@@ -28,8 +28,8 @@ from reports.finalists import finalists
 from reports.frames import depths_frame, finals_frame
 from reports.run_data import TaskData
 from reports.source import load
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Workload
+from tuner.base.log_ratio import LogRatio
 
 
 @pytest.fixture(scope="module")

@@ -39,9 +39,9 @@ from results_db.stored_records import (
     TaskInfo,
     TrialRecord,
 )
-from search_spaces.errors import TunerError
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status, Workload
+from tuner.base.errors import TunerError
+from tuner.base.log_ratio import LogRatio
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}\x00\x1b[31m\udc80"

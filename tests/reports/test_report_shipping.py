@@ -13,11 +13,11 @@ from page_reader import read
 import reports
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
 from results_db.shipped import select_shipped
-from search_spaces.log_ratio import EQUAL, LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner import tables
 from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results
+from tuner.base.log_ratio import EQUAL, LogRatio
 from tuner.cli import invoke
 
 CPU = Device("cpu", "AMD EPYC 9654", "cpu:x86-64-avx512", 2)

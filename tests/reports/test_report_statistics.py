@@ -21,8 +21,8 @@ from reports.quantity import (
     span,
     times,
 )
-from search_spaces.log_ratio import LogRatio, Verdict, pick_ratio
 from search_spaces.records import Device, Workload
+from tuner.base.log_ratio import LogRatio, Verdict, pick_ratio
 
 anything = st.one_of(st.none(), st.floats())
 

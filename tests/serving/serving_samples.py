@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from results_db import SelectionRecord, Store, TaskKey, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m"
 CONFIG = """version: 1

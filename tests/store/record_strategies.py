@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
 from results_db.stored_records import Source
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status
+from tuner.base.log_ratio import LogRatio, Verdict
 from workers.job_records import Calibration, Mode
 
 lenient = settings(

@@ -16,8 +16,8 @@ from results_db import (
     TaskKey,
     TrialRecord,
 )
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from tuner.base.log_ratio import LogRatio
 from workers.job_records import Calibration
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

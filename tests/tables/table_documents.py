@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from results_db import SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 
 H200 = Device(
     kind="cuda",

@@ -13,9 +13,9 @@ from table_documents import H200, TOOLCHAIN
 
 from results_db import SelectionRecord, TaskInfo, TaskKey
 from results_db.stored_records import BaselineRecord, FinalRecord, Stage, TrialRecord
-from search_spaces.log_ratio import LogRatio, Verdict
 from search_spaces.records import Status, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
+from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.campaign.range_workloads import list_workloads
 from tuner.runtime import DeviceFacts, Entry, Rule, Span, Table
 from tuner.settings.sections import TaskConfig

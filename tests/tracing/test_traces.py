@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from trace_reader import Trace
 
-from search_spaces.errors import TunerError
-from tuner import tracing
+from tuner.base import tracing
+from tuner.base.errors import TunerError
 from tuner.traces import record, timeline_so_far, trace_events
 from tuner.traces import timeline as timelines
 from workers import SupervisedChild
@@ -23,7 +23,7 @@ from workers.warm.fork_server import ForkServer
 
 CHILD = """
 import os, signal, time
-from tuner.tracing import span
+from tuner.base.tracing import span
 
 class Worker:
     def __init__(self, cache_dir):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.tracing import CATEGORIES
+from tuner.base.tracing import CATEGORIES
 
 #: Categories that say nothing about what happened.
 _AROUND = ("run", "waiting")

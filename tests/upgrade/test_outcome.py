@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Status
+from tuner.base.log_ratio import LogRatio
 from tuner.bench import BenchRow
 from tuner.upgrade.entry_outcome import Result, judge
 

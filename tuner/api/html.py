@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-size:0.95em"
 _CELL = (

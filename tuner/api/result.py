@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import describe_ratio
-from search_spaces.inert_text import inert
-from search_spaces.log_ratio import Verdict, join_ratio
 from search_spaces.records import Config, Value, Workload
+from tuner.base.inert_text import inert
+from tuner.base.log_ratio import Verdict, join_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,7 +170,7 @@ class TuneResult:
         return self._origin.run_id if self._origin is not None else None
 
     def _require_origin(self) -> ResultOrigin:
-        from search_spaces.errors import TunerError
+        from tuner.base.errors import TunerError
 
         if self._origin is None:
             raise TunerError("this result has no run in a database", f"it says: {self.note}")

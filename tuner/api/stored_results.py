@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import BaselineRecord, SelectionRecord, Stage
-from search_spaces.errors import TunerError
-from search_spaces.log_ratio import Verdict, pick_ratio
 from search_spaces.records import Device, Toolchain, Value, Workload
-from search_spaces.statistics import median_interval
 from tuner.api.result import BaselineComparison, ResultOrigin, TuneResult
+from tuner.base.errors import TunerError
+from tuner.base.log_ratio import Verdict, pick_ratio
+from tuner.base.statistics import median_interval
 
 if TYPE_CHECKING:
     from results_db import Store, TaskInfo

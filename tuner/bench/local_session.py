@@ -9,9 +9,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TypeAlias
 
-from search_spaces.errors import TunerError
+from tuner.base.errors import TunerError
+from tuner.base.tracing import span
 from tuner.settings.sections import Settings
-from tuner.tracing import span
 from workers import pools
 from workers.job_records import (
     Artifact,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, Status, Workload, config_key
+from tuner.base.log_ratio import LogRatio
 from tuner.bench.local_session import ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.side_by_side import BenchRow, Pass, bench

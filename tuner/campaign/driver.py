@@ -11,9 +11,10 @@ from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
 from results_db.stored_records import RunStatus, SelectionRecord, Source
-from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
+from tuner.base.errors import SourceChangedError
+from tuner.base.tracing import span
 from tuner.campaign import lease
 from tuner.campaign.options import Control
 from tuner.campaign.worker_start import ExpectedWorkers
@@ -37,7 +38,6 @@ from tuner.engine import (
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.time_left import TimeLeft
 from tuner.progress import ProgressCallback
-from tuner.tracing import span
 from workers import quiet_processors
 from workers.job_records import Built, Measured, WorkerInfo, WorkerReady
 from workers.roles import Pool

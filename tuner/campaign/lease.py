@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results_db.stored_records import RunInfo, RunStatus
-from search_spaces.errors import TunerError
+from tuner.base.errors import TunerError
 
 if TYPE_CHECKING:
     from results_db import Store

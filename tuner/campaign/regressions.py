@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from results_db.regression_records import RegressionRecord, RegressionState
 from results_db.run_comparison import TaskComparison
 from results_db.task_history import History, list_histories
-from search_spaces.inert_text import inert
-from search_spaces.log_ratio import Verdict
+from tuner.base.inert_text import inert
+from tuner.base.log_ratio import Verdict
 
 if TYPE_CHECKING:
     from results_db import Store

@@ -14,10 +14,11 @@ from results_db.errors import StoreMovedError
 from results_db.patience import Patience
 from results_db.stored_records import RunStatus, Stage
 from search_spaces import triton_versions
-from search_spaces.errors import SourceChangedError, TunerError
 from search_spaces.registry import refuse_nested
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
+from tuner.base.errors import SourceChangedError, TunerError
+from tuner.base.tracing import span, trace_calls
 from tuner.campaign import lease
 from tuner.campaign.declaration_check import PendingCheck, check_declarations
 from tuner.campaign.driver import Driver
@@ -41,7 +42,6 @@ from tuner.integrations.priors import read_folder
 from tuner.progress import Progress, ProgressCallback
 from tuner.settings import anchor
 from tuner.settings.sections import CampaignConfig, Settings
-from tuner.tracing import span, trace_calls
 from workers import environment as worker_environment
 from workers.backend_kinds import spec_of_target
 from workers.job_records import WorkerInfo

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.stored_records import RunInfo, RunStatus, Stage, TaskInfo
 from search_spaces.records import Value, digest
+from tuner.base.tracing import span, trace_calls
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.traces import timeline_so_far
-from tuner.tracing import span, trace_calls
 
 if TYPE_CHECKING:
     from results_db import Store

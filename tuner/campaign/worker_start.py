@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from search_spaces import registry
-from search_spaces.errors import TunerError
+from tuner.base.errors import TunerError
+from tuner.base.tracing import span, trace_calls
 from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds
 from tuner.engine import Event
 from tuner.settings.sections import Settings
-from tuner.tracing import span, trace_calls
 from workers.job_records import PoolSpec, WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 

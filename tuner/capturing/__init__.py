@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.import_names import lazy_names
+from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from tuner.capturing.context import capture, load_calls

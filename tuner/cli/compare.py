@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
-from search_spaces.log_ratio import Verdict, split_ratio
+from tuner.base.log_ratio import Verdict, split_ratio
 from tuner.cli.column_units import format_us
 from tuner.cli.command_context import (
     ConfigOption,

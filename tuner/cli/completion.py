@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 
 if TYPE_CHECKING:
     from tuner.settings.sections import Settings

@@ -17,8 +17,8 @@ import typer
 
 from results_db.masking import masked_within
 from results_db.spreadsheet import inert_cell
-from search_spaces.inert_text import inert
-from search_spaces.log_ratio import Verdict
+from tuner.base.inert_text import inert
+from tuner.base.log_ratio import Verdict
 from tuner.cli.column_units import make_heading, with_units
 from tuner.cli.text_table import TextTable
 

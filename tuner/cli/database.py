@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 from tuner.cli.command_context import ConfigOption, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from search_spaces.errors import TunerError
-from search_spaces.inert_text import inert
+from tuner.base.errors import TunerError
+from tuner.base.inert_text import inert
 from tuner.cli.console import Format, emit, note
 from tuner.runtime import DeviceFacts, Table, TableError, is_for_device, read, staleness
 from tuner.tables import list_coverage_lines

@@ -10,8 +10,8 @@ import typer
 
 from results_db.errors import FIRST_RUN
 from results_db.run_comparison import SAME_RECORD
-from search_spaces.log_ratio import LogRatio, Verdict, split_ratio
 from search_spaces.near_names import did_you_mean
+from tuner.base.log_ratio import LogRatio, Verdict, split_ratio
 from tuner.cli.column_units import format_us
 from tuner.cli.command_context import ConfigOption, WorkloadsOption, settings_of, store_of
 from tuner.cli.completion import complete_campaigns, complete_kernels

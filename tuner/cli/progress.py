@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results_db.stored_records import Stage
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 from tuner.cli.console import console
 from tuner.progress import Progress, ProgressCallback, TaskProgress
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search_spaces.log_ratio import split_ratio
+from tuner.base.log_ratio import split_ratio
 from tuner.cli.command_context import (
     ConfigOption,
     configured_kernels,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.declaration import guarded_calls
-from search_spaces.errors import TunerError, WorkloadError
-from search_spaces.inert_text import inert
+from tuner.base.errors import TunerError, WorkloadError
+from tuner.base.inert_text import inert
 from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.completion import complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from results_db.errors import FIRST_RUN
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, RunStatus, Stage, TaskSummary
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 from tuner.campaign import lease
 from tuner.cli.column_units import format_us
 from tuner.cli.command_context import (

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 from tuner.cli.console import note
 from tuner.traces import record
 

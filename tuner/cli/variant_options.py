@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
+from tuner.base.inert_text import inert
 from tuner.cli.command_context import configured_kernels, flag
 from tuner.cli.completion import complete_kernels
 from tuner.cli.console import Format, console, note

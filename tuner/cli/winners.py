@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
-from search_spaces.log_ratio import LogRatio, join_ratio, split_ratio
+from tuner.base.log_ratio import LogRatio, join_ratio, split_ratio
 from tuner.cli.column_units import format_us
 from tuner.cli.console import READABLE, VERDICT_COLOURS, Format, cell, emit
 from tuner.cli.text_table import filled_columns
@@ -49,7 +49,7 @@ def winner_row(task: TaskInfo) -> dict[str, object] | None:
 
     A ratio above 1 means that the config that ships is faster. Intervals are 95 % each.
     """
-    from search_spaces.statistics import median_interval
+    from tuner.base.statistics import median_interval
 
     chosen = task.selection
     if chosen is None or chosen.median_us is None:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Protocol, Self
 
-from search_spaces.inert_text import inert
+from tuner.base.inert_text import inert
 from tuner.progress import Progress
 
 _EVERY_S = 0.5

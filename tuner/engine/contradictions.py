@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from search_spaces.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio
 from workers.job_records import Failure, Timing
 
 #: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).

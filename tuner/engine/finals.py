@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import compare_pairs, tie_set
+from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
+from tuner.base.statistics import compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, Source
-from search_spaces.log_ratio import EQUAL, Verdict
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import TieSet
+from tuner.base.log_ratio import EQUAL, Verdict
+from tuner.base.statistics import TieSet
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
 from workers.job_records import Failure, Measurement, Mode, Timing

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
+from tuner.base.tracing import trace_calls
 from tuner.strategies.strategy import Strategy
-from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from tuner.strategies.expected_gain import ExpectedGain

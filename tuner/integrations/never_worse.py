@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from results_db.range_outcomes import SizeOutcome, divide
-from search_spaces.log_ratio import LogRatio
 from search_spaces.records import Config, config_key
 from search_spaces.size_range import Range
+from tuner.base.log_ratio import LogRatio
 from tuner.integrations.size_rows import SizePart, list_rows
 
 

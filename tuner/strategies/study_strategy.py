@@ -15,9 +15,9 @@ from optuna.trial import Trial, TrialState
 
 from search_spaces.records import Config, Status, config_key
 from search_spaces.space import BoundSpace
+from tuner.base.tracing import trace_calls
 from tuner.strategies.config_params import WITHDRAWN, ConfigParams
 from tuner.strategies.strategy import time_score
-from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from tuner.strategies.surrogate import Surrogate

@@ -13,7 +13,7 @@ from statistics import fmean
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.baselines import is_compiled
-from search_spaces.log_ratio import THRESHOLD, LogRatio, Verdict
+from tuner.base.log_ratio import THRESHOLD, LogRatio, Verdict
 from tuner.runtime import Entry
 
 

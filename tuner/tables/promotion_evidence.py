@@ -16,8 +16,8 @@ from results_db.run_comparison import TaskComparison
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from results_db.task_history import find_change, list_breaks
-from search_spaces.log_ratio import EQUAL, LogRatio, Verdict
 from search_spaces.records import Config, Workload, config_key
+from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
 from tuner.runtime import Entry, Table
 from tuner.runtime._entry import key_of
 from tuner.tables.table_tasks import list_tasks

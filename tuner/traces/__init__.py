@@ -1,6 +1,6 @@
 """Traces of a run: the spans of all its processes, as a file for Perfetto and in the report.
 
-`tuner.tracing` records the spans; this package joins the records of all processes.
+`tuner.base.tracing` records the spans; this package joins the records of all processes.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tuner import tracing
+from tuner.base import tracing
 
 #: The most spans of a trace; the longest are kept. Perfetto opens files of this size in seconds.
 MOST_SPANS = 200_000
-#: An event as `tuner.tracing` writes it.
+#: An event as `tuner.base.tracing` writes it.
 Event: TypeAlias = dict[str, Any]
 
 

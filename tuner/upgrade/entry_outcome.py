@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from search_spaces.log_ratio import Verdict
 from search_spaces.records import Config, Status, Toolchain, Workload
-from search_spaces.statistics import median_interval
+from tuner.base.log_ratio import Verdict
+from tuner.base.statistics import median_interval
 from tuner.bench import BenchRow, Pass
 from tuner.runtime import Entry
 
@@ -102,7 +102,7 @@ class Judgement:
 def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> Judgement:
     """What became of the winner, the first row.
 
-    The winner has flipped if another config is faster by the verdict of `search_spaces.statistics`:
+    The winner has flipped if another config is faster by the verdict of `tuner.base.statistics`:
     by more than a tie, with an interval that excludes equal times. `faster` and `slower` compare
     the 95 % interval of the winner's median with the stored time, with a `margin` on either side,
     because the two were measured at different times.

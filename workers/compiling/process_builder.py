@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value, config_key
-from tuner.tracing import span
+from tuner.base.errors import TunerError
+from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.compiling.job import build
 from workers.job_records import Artifact, BuildJob, Failure

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload, digest
-from tuner.tracing import span, trace_calls
+from tuner.base.tracing import span, trace_calls
 from workers import backend_kinds, quiet_processors
 from workers.job_records import (
     Calibration,

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.log_ratio import EQUAL
 from search_spaces.records import config_key
-from tuner.tracing import span
+from tuner.base.log_ratio import EQUAL
+from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.job_records import Failure, MeasureJob, Measurement, Mode, Timing
 from workers.measure.gate.checks import refusal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
-from tuner.tracing import span
+from tuner.base.tracing import span
 from workers import backend_kinds
 from workers import toolchain as toolchains
 from workers.compiling import install

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.errors import KernelError, TunerError
-from tuner.tracing import span
+from tuner.base.errors import KernelError, TunerError
+from tuner.base.tracing import span
 from workers.job_records import DeclarationJob, KernelRef
 from workers.supervision.crash_retry import crash_message
 from workers.supervision.supervised_child import (

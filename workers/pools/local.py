@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.tracing import span
+from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import find_devices

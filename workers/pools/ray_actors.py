@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces import log_file
 from search_spaces.records import Value
-from tuner import tracing
+from tuner.base import tracing
 from workers import backend_kinds
 from workers.compiling.process_builder import ProcessBuilder
 from workers.job_records import (

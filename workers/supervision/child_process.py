@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from tuner import tracing
+from tuner.base import tracing
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     ALONE,

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner import tracing
+from tuner.base import tracing
 from workers.supervision.child.messages import Setup
 from workers.supervision.child_process import ChildProcess, Server
 from workers.supervision.process_folders import unused_name

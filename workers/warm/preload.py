@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner import tracing
+from tuner.base import tracing
 
 
 class WorkerRole(StrEnum):

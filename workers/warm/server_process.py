@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tuner import tracing
+from tuner.base import tracing
 from workers.supervision import process_folders
 from workers.supervision.child.messages import (
     DESCRIPTORS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
-from tuner.tracing import span
+from tuner.base.tracing import span
 from workers.compiling import count_compilations
 from workers.compiling.launch_key import LaunchKey, difference, settle_source_hashes
 from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol

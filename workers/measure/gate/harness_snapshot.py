@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import is_
 from typing import Any
 
-_OURS = ("workers.measure.", "search_spaces.statistics")
+_OURS = ("workers.measure.", "tuner.base.statistics")
 _TIME = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 _TORCH = ("sub", "stack", "empty", "Tensor")
 _CUDA = ("Event", "CUDAGraph", "Stream", "synchronize", "current_stream", "stream", "graph")

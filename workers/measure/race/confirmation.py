@@ -28,8 +28,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from search_spaces.log_ratio import LogRatio
-from search_spaces.statistics import compare_pairs
+from tuner.base.log_ratio import LogRatio
+from tuner.base.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.samples import CandidateSamples, affordable_passes, collect_active
 from workers.measure.timers.timer import Candidate, Timer

@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from search_spaces.statistics import compare_pairs
+from tuner.base.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.samples import (
     CandidateSamples,

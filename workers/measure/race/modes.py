@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_spaces.log_ratio import LogRatio
-from search_spaces.statistics import compare_pairs
+from tuner.base.log_ratio import LogRatio
+from tuner.base.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm, reported_ratio
 from workers.measure.race.elimination import race

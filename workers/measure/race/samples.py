@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from search_spaces.statistics import trimmed_mean
+from tuner.base.statistics import trimmed_mean
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate, Timer
 

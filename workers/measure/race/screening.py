@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from search_spaces.statistics import compare_pairs
+from tuner.base.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.interleaving import screening_orders
 from workers.measure.race.samples import CandidateSamples, leader

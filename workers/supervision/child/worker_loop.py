@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from search_spaces import log_file
-from tuner import tracing
+from tuner.base import tracing
 from workers.supervision import heartbeat
 from workers.supervision.child.messages import (
     ALONE,

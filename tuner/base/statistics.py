@@ -27,7 +27,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from search_spaces.log_ratio import EQUAL, THRESHOLD, LogRatio
+from tuner.base.log_ratio import EQUAL, THRESHOLD, LogRatio
 
 __all__ = [
     "TRIM",

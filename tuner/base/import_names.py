@@ -24,9 +24,9 @@ DISTRIBUTION = "kernel-tuning-farm"
 #: The packages at top level that belong to the farm, besides `tuner`.
 PACKAGES = ("search_spaces", "workers", "results_db", "reports")
 #: The folder that holds all of them.
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 #: Parts of `tuner` that kernel libraries import and that reserve no name.
-_UNRESERVED = frozenset({"runtime", "import_names"})
+_UNRESERVED = frozenset({"runtime", "base"})
 
 
 class ImportClash(ImportError):
