@@ -77,8 +77,9 @@ def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
 
 @contextmanager
 def beside_busy_process() -> Iterator[None]:
-    """A process that never sleeps."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+    """A process that never sleeps, in a session of its own."""
+    command = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(command, start_new_session=True) as busy:
         try:
             yield
         finally:

@@ -4,7 +4,8 @@ Where another program occupies a processor, Linux may run all threads of a team 
 left, one after the other: two threads then take as long as one, in every sample. Therefore each
 thread of a team is bound to a processor while it is timed, and has precedence over other programs
 where the system permits it (root, `CAP_SYS_NICE` or `RLIMIT_NICE`): without, calls of a few ms are
-interrupted in nearly every sample. What interruptions are left is known from how long the threads
+interrupted in nearly every sample. Where Linux groups processes by session, precedence is that of
+the group (`sched(7)`, autogroup). What interruptions are left is known from how long the threads
 were ready while others ran: the second field of `/proc/PID/task/TID/schedstat`, see
 `Documentation/scheduler/sched-stats.rst` of Linux. `benchmarks/busy_processors.py` measures it.
 """
@@ -16,11 +17,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from workers.host import affinity, group_by_core
 
 #: The nice value of threads that are timed; the system gives them ten times as much as one of 0.
 _NICE = -10
+_AUTOGROUP = Path("/proc/self/autogroup")
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -51,6 +54,7 @@ class ThreadTeam:
         if threads == self._threads or not self._places:
             return
         self._forget()
+        _prefer_session(_NICE)
         if threads == 1:
             self._place(self._usable)
         else:
@@ -64,6 +68,7 @@ class ThreadTeam:
             with suppress(OSError):
                 os.sched_setaffinity(0, self._usable)
             os.setpriority(os.PRIO_PROCESS, 0, self._nice)
+            _prefer_session(0)
 
     def waited_us(self) -> float:
         """For how long its threads have been ready and did not run, all together, in us."""
@@ -121,3 +126,9 @@ def _run_in_team(threads: int, run: Callable[[int], None]) -> None:
     assert openmp is not None
     region = _REGION(lambda _: run(openmp.omp_get_thread_num()))
     openmp.GOMP_parallel(region, None, ctypes.c_uint(threads), ctypes.c_uint(0))
+
+
+def _prefer_session(nice: int) -> None:
+    """Give the group of this process's session a nice value, where there are such groups."""
+    with suppress(OSError):  # no groups, or not permitted
+        _AUTOGROUP.write_text(f"{nice}")
