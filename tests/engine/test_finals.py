@@ -152,7 +152,9 @@ def test_a_winner_that_fails_to_confirm_is_replaced():
 def noisy_search(times, deviation):
     """A search whose incumbent, the first config, scatters beside each other config."""
     rng = random.Random(3)
-    beside = tuple((times[0] * math.exp(rng.gauss(0, deviation)),) for _ in times)
+    beside = tuple(
+        tuple(times[0] * math.exp(rng.gauss(0, deviation)) for _ in range(4)) for _ in times
+    )
     return Finals(searched(times, beside=beside).search)
 
 

@@ -23,10 +23,11 @@ from tuner.engine.warm_start import nearest_winners
 HEAVY_SPILL_BYTES = 256
 #: How many of the best trials are built at the check size before the winner is known.
 _EARLY_CHECKS = 3
-#: Half of the 95 % interval of a difference of two times over the median absolute deviation of one.
-_DIFFERENCE = 1.4826 * 1.96 * math.sqrt(2)
-#: Passes of incumbents from which their noise is known.
-_FEWEST_PASSES = 4
+#: Half of the 95 % interval of a difference of two normal values, over the deviation that a share
+#: `_SHARE` of single ones does not exceed.
+_SHARE, _DIFFERENCE = 0.8, 1.96 * math.sqrt(2) / 1.2816
+#: Samples of one trial whose deviations count, and all from which the noise of a search is known.
+_FEWEST_BESIDE, _FEWEST_SAMPLES = 3, 6
 
 
 class Search:
@@ -75,9 +76,10 @@ class Search:
     def noise(self) -> float:
         """By how much two times of one config differ, ln(ratio), in 95 of 100 passes.
 
-        Incumbents are timed again beside every candidate: of each, the deviations of ln(time) from
-        its median, all together by their median, which a few slow passes do not move. 0 where there
-        are too few. It is read again when a tenth more trials are known.
+        Incumbents are timed again beside every candidate, and the first trial alone: of each of
+        these, the deviations of ln(time) from their median, all together by the deviation that four
+        of five do not exceed. 0 where there are too few. It is read again when a tenth more trials
+        are known.
         """
         count = len(self.trials)
         if count >= 1.1 * self._noise_of:
@@ -139,11 +141,8 @@ def winners_near(opening: TaskSpec, searches: Iterable[Search]) -> list[Config]:
 
 
 def _measure_noise(trials: Iterable[Trial]) -> float:
-    times: dict[str, list[float]] = {}
-    for trial in trials:
-        record = trial.record
-        if record is not None and record.incumbent_samples_us:
-            middle = math.log(median(record.incumbent_samples_us))
-            times.setdefault(record.incumbent, []).append(middle)
-    off = [abs(one - median(each)) for each in times.values() if len(each) > 1 for one in each]
-    return _DIFFERENCE * median(off) if len(off) >= _FEWEST_PASSES else 0.0
+    records = [trial.record for trial in trials if trial.record is not None]
+    times = [record.incumbent_samples_us or record.samples_us for record in records]
+    logs = [[math.log(us) for us in each] for each in times if len(each) >= _FEWEST_BESIDE]
+    off = sorted(abs(one - median(each)) for each in logs for one in each)
+    return _DIFFERENCE * off[int(_SHARE * len(off))] if len(off) >= _FEWEST_SAMPLES else 0.0
