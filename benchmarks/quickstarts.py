@@ -1,6 +1,6 @@
 """Do quickstarts of one seed agree? Run several, then compare all that they ship side by side.
 
-    python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--output FILE]
+    python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--only-cpu] [--output FILE]
 
 Each run has a folder and a database of its own in FOLDER, and is not repeated where it is there;
 the last `--busy` ones run beside a process that never sleeps. The output names, for each run, the
@@ -62,7 +62,7 @@ class Winner:
         return f"{self.kernel} " + " ".join(f"{k}={v}" for k, v in self.workload.items())
 
 
-def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
+def run_quickstart(folder: Path, *options: str) -> tuple[float, list[Winner]]:
     """Wall time in seconds of one quickstart in a folder, and its winners on the CPU."""
     wall = folder / "wall_s"
     if not wall.exists():
@@ -70,7 +70,8 @@ def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
         folder.mkdir(parents=True)
         shutil.copy(ROOT / "config.yaml", folder)
         began = time.monotonic()
-        subprocess.run([*_TUNER, "run", "quickstart", "--quiet"], cwd=folder, check=True)
+        command = [*_TUNER, "run", "quickstart", "--quiet", *options]
+        subprocess.run(command, cwd=folder, check=True)
         wall.write_text(f"{time.monotonic() - began}")
     return float(wall.read_text()), _read_winners(folder / "results/tuner.db")
 
@@ -152,13 +153,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--busy", type=int, default=0, help="runs beside a busy process")
     parser.add_argument("--pairs", type=int, default=300, help="passes of the long comparison")
+    parser.add_argument("--only-cpu", action="store_true", help="only the tasks of the CPU")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     walls, by_task = [], defaultdict(list)
+    only = ["--kernel=cpu_pointwise"] * options.only_cpu
     for run in range(options.runs):
         beside = run >= options.runs - options.busy
         with beside_busy_process() if beside else nullcontext():
-            wall, winners = run_quickstart(options.folder / f"{run}")
+            wall, winners = run_quickstart(options.folder / f"{run}", *only)
         walls.append(round(wall, 1))
         for winner in winners:
             by_task[winner.task].append(winner)
@@ -169,6 +172,7 @@ def main() -> None:
         "processors": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "triton": triton.__version__,
+        "only_cpu": options.only_cpu,
         "runs_beside_a_busy_process": options.busy,
         "wall_s": walls,
         "wall_median_s": statistics.median(walls),
