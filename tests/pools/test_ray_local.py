@@ -25,15 +25,15 @@ from workers.pools.ray_local import LocalRay
 pytestmark = [pytest.mark.ray]
 
 _DRIVER = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
+import json, os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 from pathlib import Path
 from pool_contract import Farm, spec
 from workers.pools import create, ray_local
 from workers.pools.ray_local import LocalRay
 pool = create(spec("ray"))
 farm = Farm.start(pool, Path(sys.argv[2]))
-import os, ray
+import ray
 facts = {"address": ray.get_runtime_context().gcs_address,
          "session": ray._private.worker._global_node.get_session_dir_path(),
          "token": os.environ.get("RAY_AUTH_TOKEN")}
