@@ -1,6 +1,7 @@
 """Do quickstarts of one seed agree? Run several, then compare all that they ship side by side.
 
-    python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--only-cpu] [--output FILE]
+    python benchmarks/quickstarts.py FOLDER [--runs 10] [--busy 5] [--pairs 300] [--only-cpu]
+        [--output FILE]
 
 Each run has a folder and a database of its own in FOLDER, and is not repeated where it is there;
 the last `--busy` ones run beside a process that never sleeps. The output names, for each run, the
