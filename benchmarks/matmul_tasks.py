@@ -14,9 +14,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
-from tuner.base.atomic_file import write_atomic
 
 KERNEL = "matmul"
 #: Parameters that every tuner searches: those of the pointer kernel that a config still chooses.

@@ -18,9 +18,9 @@ import torch
 from matmul_tasks import facts
 from triton.runtime.errors import OutOfResources
 
+from search_spaces.errors import TunerError
 from search_spaces.registry import BUILT_IN, compiles_without_torch, load
 from search_spaces.shape_tensor import torch_dtype
-from tuner.base.errors import TunerError
 from workers import host
 from workers.backend_kinds import spec
 from workers.backends.interpreter.arithmetic import extend, uninterpretable

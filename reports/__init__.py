@@ -67,7 +67,7 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
     Creates missing folders and replaces the file in one step. Raises `TunerError` when there is no
     such run or the file cannot be written.
     """
-    from tuner.base.atomic_file import write_output
+    from search_spaces.atomic_file import write_output
 
     return write_output(Path(path), render(store, run_id).encode(), UNWRITABLE)
 

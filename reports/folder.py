@@ -15,7 +15,7 @@ from reports.quantity import clean, factor
 from reports.source import ReportSource
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from results_db.stored_records import RunInfo, RunStatus, TaskInfo
-from tuner.base.atomic_file import write_output
+from search_spaces.atomic_file import write_output
 from tuner.base.log_ratio import LogRatio
 from tuner.base.statistics import geometric_mean
 

@@ -11,7 +11,7 @@ from reports.quantity import clean
 from reports.run_data import RunData, TaskData
 from results_db.promotion_records import PromotionRecord
 from results_db.stored_records import CalibrationRecord, RunInfo, TaskInfo, TrialRecord
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 
 class ReportSource(Protocol):

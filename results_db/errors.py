@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from results_db.masking import masked_within
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 #: The remedy where there is no run.
 FIRST_RUN = (

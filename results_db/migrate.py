@@ -17,7 +17,7 @@ from sqlalchemy import Connection, inspect, text
 from results_db.connections import Database, sqlite_path
 from results_db.errors import FIRST_RUN, NothingStoredError, StoreError, translate_errors
 from results_db.tables import METADATA
-from tuner.base.atomic_file import draft_of
+from search_spaces.atomic_file import draft_of
 from tuner.base.tracing import trace_calls
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from results_db.errors import StoreMovedError, translate_errors
-from tuner.base.atomic_file import draft_of
+from search_spaces.atomic_file import draft_of
 
 
 class SqliteFile:

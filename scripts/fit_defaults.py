@@ -28,13 +28,13 @@ from results_db import Store
 from results_db.migrate import upgrade
 from results_db.shipped import select_shipped
 from search_spaces.bound import BoundSpace
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.measured_defaults import FILE, Measured, choose_nearest, write
 from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Value, Workload, canonical_json, config_key
 from search_spaces.registry import compiles_without_torch, load
-from tuner.base.errors import TunerError
 
 #: The script takes winners of a kernel from a packed database if the defaults improve by this
 #: factor over at least this number of workloads.

@@ -12,12 +12,12 @@ from tuner.base.import_names import lazy_names
 if TYPE_CHECKING:
     from search_spaces.bound import BoundSpace
     from search_spaces.constraints import Constraint, Preference
+    from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
     from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
     from search_spaces.records import Config, Device, Status, TensorSpec, Toolchain, Workload
     from search_spaces.registry import available, load, spec_of
     from search_spaces.space import SearchSpace
-    from tuner.base.errors import KernelError, SpaceError, TunerError, WorkloadError
 
 __all__ = [
     "Boolean",
@@ -60,20 +60,20 @@ __getattr__ = lazy_names(
         "Device": "search_spaces.records",
         "Integer": "search_spaces.params",
         "Kernel": "search_spaces.kernel",
-        "KernelError": "tuner.base.errors",
+        "KernelError": "search_spaces.errors",
         "Launch": "search_spaces.kernel",
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
         "Preference": "search_spaces.constraints",
         "SearchSpace": "search_spaces.space",
-        "SpaceError": "tuner.base.errors",
+        "SpaceError": "search_spaces.errors",
         "Status": "search_spaces.records",
         "TensorSpec": "search_spaces.records",
         "Tolerance": "search_spaces.kernel",
         "Toolchain": "search_spaces.records",
-        "TunerError": "tuner.base.errors",
+        "TunerError": "search_spaces.errors",
         "Workload": "search_spaces.records",
-        "WorkloadError": "tuner.base.errors",
+        "WorkloadError": "search_spaces.errors",
         "available": "search_spaces.registry",
         "load": "search_spaces.registry",
         "spec_of": "search_spaces.registry",

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Workload
 from search_spaces.tensors import Tensors
-from tuner.base.errors import KernelError
 
 Baseline: TypeAlias = Callable[[Tensors], Tensors]
 

@@ -9,12 +9,12 @@ from itertools import islice
 from typing import TypeAlias
 
 from search_spaces.constraints import Constraint, Preference
+from search_spaces.errors import SpaceError, TunerError
 from search_spaces.feasible_walk import walk
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import Parameter, Restricted, is_active, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.source_positions import one_line
-from tuner.base.errors import SpaceError, TunerError
 
 #: Numbers for a model of times, in addition to the parameters; pure, equally many per config.
 Features: TypeAlias = Callable[[Config, Workload, Device], Sequence[float]]

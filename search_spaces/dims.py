@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TypeAlias
 
+from search_spaces.errors import WorkloadError
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import is_member
 from search_spaces.records import Value, Workload
-from tuner.base.errors import WorkloadError
 
 #: What a dim may be: see `Dims`.
 Kind: TypeAlias = int | range | tuple[Value, ...] | type[int] | type[bool] | type[float]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 
 if TYPE_CHECKING:
     import torch

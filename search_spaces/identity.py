@@ -40,6 +40,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
+from search_spaces.errors import KernelError
 from search_spaces.object_state import ObjectState, StateError
 from search_spaces.records import digest
 from search_spaces.source_reach import (
@@ -50,8 +51,7 @@ from search_spaces.source_reach import (
     reach_of,
     text_of,
 )
-from tuner.base.device_code import base_function, kernel_hash, stamp
-from tuner.base.errors import KernelError
+from tuner.runtime.device_code import base_function, kernel_hash, stamp
 
 #: The farm's packages.
 _OURS = ("search_spaces", "workers", "results_db", "reports", "tuner")
@@ -63,10 +63,12 @@ EXCLUDED = frozenset(
         "reports",
         "results_db",
         "search_spaces.absent_device",
+        "search_spaces.atomic_file",
         "search_spaces.bound",
         "search_spaces.constraints",
         "search_spaces.declaration",
         "search_spaces.dims",
+        "search_spaces.errors",
         "search_spaces.feasible_walk",
         "search_spaces.foreign_imports",
         "search_spaces.foreign_json",

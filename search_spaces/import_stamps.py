@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from tuner.base.device_code import stamp
+from tuner.runtime.device_code import stamp
 
 #: The stamp of a module that is older than its file; it equals that of no file.
 OUTDATED = (-1, -1)

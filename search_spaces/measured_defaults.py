@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TypeGuard
 
 from search_spaces.bound import BoundSpace
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.params import Parameter
 from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.registry import BUILT_IN
-from tuner.base.errors import TunerError
 
 FILE = Path(__file__).parent / "kernels" / "measured.json"
 #: Octaves of one size that count at most: features tell the rest.

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from tuner.base.device_code import base_function, kernel_hash
+from tuner.runtime.device_code import base_function, kernel_hash
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _CONTAINERS = (tuple, list, collections.deque)

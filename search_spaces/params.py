@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from search_spaces.errors import SpaceError
 from search_spaces.records import Config, Value
-from tuner.base.errors import SpaceError
 
 When: TypeAlias = Mapping[str, Sequence[Value]]
 

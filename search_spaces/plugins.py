@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
+from search_spaces.errors import TunerError
 from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 
 
 class PluginGroup:

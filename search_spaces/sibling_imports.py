@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 
 #: The folders of kernels' files, whose modules may be imported by their names alone.
 _folders: set[Path] = set()

@@ -34,13 +34,13 @@ from typing import Any
 
 from search_spaces import import_stamps, registry
 from search_spaces.absent_device import module_sets
+from search_spaces.errors import KernelError, SourceChangedError
 from search_spaces.identity import identity_of
 from search_spaces.import_stamps import OUTDATED
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from search_spaces.source_reach import Reach, reach_of
-from tuner.base.device_code import stamp
-from tuner.base.errors import KernelError, SourceChangedError
+from tuner.runtime.device_code import stamp
 
 __all__ = [
     "OUTDATED",

@@ -21,7 +21,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from search_spaces.source_positions import is_own
-from tuner.base.device_code import chain_of, normal_form, stamp
+from tuner.runtime.device_code import chain_of, normal_form, stamp
 
 _INSTALLED = ("site-packages", "dist-packages")
 #: The files of modules: Python, byte code without its source, compiled extensions.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from search_spaces.bound import BoundSpace, Features
 from search_spaces.constraints import Check, Constraint
+from search_spaces.errors import SpaceError
 from search_spaces.params import Parameter
 from search_spaces.records import Device, Workload
-from tuner.base.errors import SpaceError
 
 __all__ = ["BoundSpace", "Check", "Constraint", "Features", "SearchSpace"]
 

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 #: The first and the last version that the farm has run with.
 OLDEST, NEWEST = (3, 6), (3, 9)

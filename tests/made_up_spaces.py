@@ -13,10 +13,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.errors import SpaceError
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
-from tuner.base.errors import SpaceError
 
 
 @dataclass(frozen=True, slots=True)

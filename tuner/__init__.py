@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from search_spaces.bound import BoundSpace
     from search_spaces.constraints import Constraint, Preference
     from search_spaces.dims import Dims, tolerance_of
+    from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
     from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
     from search_spaces.kernels.features import tile_features
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from search_spaces.space import SearchSpace
     from search_spaces.tensors import compiled, generator, named, random_tensor
     from tuner.api import RangeResult, Session, TuneResult, session, tune
-    from tuner.base.errors import KernelError, SpaceError, TunerError, WorkloadError
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
     from tuner.runtime import applications, applied, apply
@@ -116,7 +116,7 @@ __getattr__ = lazy_names(
         "DiscreteGPSampler": "tuner.strategies",
         "Integer": "search_spaces.params",
         "Kernel": "search_spaces.kernel",
-        "KernelError": "tuner.base.errors",
+        "KernelError": "search_spaces.errors",
         "Launch": "search_spaces.kernel",
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
@@ -127,7 +127,7 @@ __getattr__ = lazy_names(
         "RunOptions": "tuner.campaign",
         "RunOutcome": "tuner.campaign",
         "SearchSpace": "search_spaces.space",
-        "SpaceError": "tuner.base.errors",
+        "SpaceError": "search_spaces.errors",
         "Status": "search_spaces.records",
         "Store": "results_db.store",
         "TensorSpec": "search_spaces.records",
@@ -136,10 +136,10 @@ __getattr__ = lazy_names(
         "Session": "tuner.api",
         "TuneResult": "tuner.api",
         "session": "tuner.api",
-        "TunerError": "tuner.base.errors",
+        "TunerError": "search_spaces.errors",
         "Value": "search_spaces.records",
         "Workload": "search_spaces.records",
-        "WorkloadError": "tuner.base.errors",
+        "WorkloadError": "search_spaces.errors",
         "adopt": "search_spaces.adoption.adopt",
         "applications": "tuner.runtime",
         "applied": "tuner.runtime",

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Value
-from tuner.base.errors import TunerError
 from workers.backend_spec import BackendSpec, Peak
 from workers.roles import Backend
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value
-from tuner.base.errors import TunerError
 from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.warm.preload import Preload, WorkerRole

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from workers import backend_kinds
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
 from reports.plotly_bundle import version_and_traces
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 Cell = str | int | float | None
 Item = TypeVar("Item")

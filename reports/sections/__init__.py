@@ -14,8 +14,8 @@ from typing import TypeAlias, cast
 
 from reports.parts.view import Section
 from reports.run_data import RunData
+from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
-from tuner.base.errors import TunerError
 
 _log = logging.getLogger(__name__)
 

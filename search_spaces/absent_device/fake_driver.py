@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any
 
 from search_spaces.absent_device.late_imports import once_imported
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 
 #: A machine without GPUs, on which modules are tried before their device is known.
 NO_GPU = Device(kind="", name="no device", target="")

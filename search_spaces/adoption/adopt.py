@@ -20,6 +20,7 @@ from search_spaces.adoption.autotuned import (
 )
 from search_spaces.adoption.facts import Adoption, Specs, Tensors
 from search_spaces.dims import check_kinds
+from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.records import Config, Device, Value, Workload, config_key
@@ -27,7 +28,6 @@ from search_spaces.shape_tensor import torch_dtype
 from search_spaces.source_positions import within
 from search_spaces.space import Constraint, SearchSpace
 from search_spaces.tensors import compiled, empty_tensors, widen
-from tuner.base.errors import KernelError
 
 _DTYPES = ("float32", "float16", "bfloat16")
 

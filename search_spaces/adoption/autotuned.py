@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from search_spaces.errors import KernelError
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import (
     Choice,
@@ -24,8 +25,7 @@ from search_spaces.params import (
 )
 from search_spaces.records import Config, Value, config_key
 from search_spaces.source_positions import one_line
-from tuner.base.device_code import place_text
-from tuner.base.errors import KernelError
+from tuner.runtime.device_code import place_text
 
 Rules: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}

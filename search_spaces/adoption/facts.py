@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import torch
 
+from search_spaces.errors import KernelError
 from search_spaces.kernel import Cost, Tolerance
 from search_spaces.records import TensorSpec, Value, Workload
 from search_spaces.source_positions import within
 from search_spaces.tensors import generator, random_tensor
-from tuner.base.errors import KernelError
 
 Specs: TypeAlias = Mapping[str, TensorSpec]
 Tensors: TypeAlias = Mapping[str, torch.Tensor]

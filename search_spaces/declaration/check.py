@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.absent_device.fake_driver import answering_if_used, without_device
 from search_spaces.declaration import guarded_calls
 from search_spaces.declaration.launch_arguments import binding_error, name_of, tensors_in
+from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, TensorSpec, Workload
-from tuner.base.errors import KernelError, WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.bound import BoundSpace
 from search_spaces.edges import check_edges
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.measured_defaults import measured_default
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.source_positions import one_line
-from tuner.base.errors import KernelError, TunerError, WorkloadError
 
 _SEE = "see docs/search_spaces.md for what it should return"
 _HINT = "correct the kernel; --debug shows the traceback"

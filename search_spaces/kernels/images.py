@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -13,10 +13,10 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.dtypes import ROUNDING
 from search_spaces.records import Workload
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import block_parameter, has_capability, integer, nearest, threads
 from search_spaces.kernels.pairwise_triton import squared_norms_kernel
 from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

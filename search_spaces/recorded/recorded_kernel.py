@@ -11,13 +11,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.constraints import Constraint
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.records import Config, Device, TensorSpec, Workload, digest
 from search_spaces.space import Features, SearchSpace
-from tuner.base.errors import KernelError, TunerError, WorkloadError
 
 if TYPE_CHECKING:
     from search_spaces.tensors import Tensors

@@ -15,6 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_atomic
+from search_spaces.errors import TunerError
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.records import (
     Config,
@@ -24,8 +26,6 @@ from search_spaces.records import (
     canonical_json,
     config_key,
 )
-from tuner.base.atomic_file import write_atomic
-from tuner.base.errors import TunerError
 
 SCHEMA = "tuner-space/1"
 

@@ -15,9 +15,9 @@ from adopted_kernels import KERNELS, call, filled, launch_from_table, swapped
 
 from results_db import SelectionRecord, Store
 from search_spaces.adoption.adopt import adopt
+from search_spaces.errors import KernelError
 from search_spaces.records import Status, config_key
 from tuner import tables
-from tuner.base.errors import KernelError
 from tuner.base.log_ratio import LogRatio
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validate

@@ -26,10 +26,10 @@ from capture_calls import (
 )
 
 import tuner
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.identity import refuse_unnamed
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import KernelError, TunerError, WorkloadError
 from tuner.capturing.declared import kernel_of
 from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant

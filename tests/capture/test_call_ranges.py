@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import tuner
 from results_db import Store
+from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.size_range import Range
 from tuner import runtime
-from tuner.base.errors import KernelError, WorkloadError
 from tuner.tables.results import kernel_facts
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import valid_sizes

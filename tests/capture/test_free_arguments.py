@@ -7,7 +7,7 @@ import torch
 import triton
 from capture_calls import captured
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from capture_calls import apply_own, bound, captured
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import tuner
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 STACKINGS = {
     "plain": (),

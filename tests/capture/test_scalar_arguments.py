@@ -10,7 +10,7 @@ import torch
 from capture_calls import apply_own, blocks, captured, hashes_of, only, results_of, run_python
 
 import tuner
-from tuner.base.errors import KernelError, TunerError
+from search_spaces.errors import KernelError, TunerError
 
 
 def launch_mode(hazards, mode, part=None):

@@ -101,7 +101,7 @@ from search_spaces.records import TensorSpec
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import Constraint, SearchSpace
-from tuner.base.errors import WorkloadError
+from search_spaces.errors import WorkloadError
 {header}
 def holds(config, workload, device):
     {body}

@@ -19,8 +19,8 @@ from made_up_spaces import synthesize
 
 import tuner as farm
 from results_db import Store
+from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.base.errors import TunerError
 from tuner.campaign import lease
 
 CONFIG = """version: 1

@@ -13,7 +13,7 @@ from installed_plugins import install_plugins
 
 from search_spaces import registry
 from search_spaces.baselines import find_baseline
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 
 PLUGIN = """
 def right(kernel, workload):

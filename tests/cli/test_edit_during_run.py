@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from results_db import Store
+from search_spaces.errors import SourceChangedError
 from search_spaces.registry import load
 from search_spaces.source_changes import contents
-from tuner.base.errors import SourceChangedError
 from tuner.campaign import RunOptions, run_campaign
 from tuner.progress import Progress
 from tuner.settings import validate

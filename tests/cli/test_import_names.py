@@ -113,7 +113,7 @@ def test_the_runtime_leaves_the_names_to_the_user(script, tmp_path):
         "import tuner.runtime\n"
         f"for name in {PACKAGES!r}:\n"
         "    print(__import__(name).helper())\n"
-        "import tuner.base.device_code\n"
+        "import tuner.runtime.device_code\n"
     )
     assert (done.returncode, done.stdout) == (0, "helped\n" * len(PACKAGES)), done.stderr
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cpu_samples import KERNEL
 
+from search_spaces.errors import KernelError
 from search_spaces.registry import load
-from tuner.base.errors import KernelError
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1

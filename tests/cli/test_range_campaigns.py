@@ -17,8 +17,8 @@ import pytest
 
 from results_db import Store
 from results_db.stored_records import Source
+from search_spaces.errors import TunerError
 from search_spaces.size_range import Range
-from tuner.base.errors import TunerError
 from tuner.campaign.range_workloads import list_workloads
 from tuner.engine.range_search import FinishedSize
 from tuner.runtime import read as read_table

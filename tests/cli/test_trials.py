@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results_db import Store, TrialFilter, TrialRecord
+from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.base.errors import TunerError
 from tuner.cli.trial_conditions import find_matching, parse_conditions
 
 

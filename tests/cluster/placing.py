@@ -14,8 +14,8 @@ from typing import Any
 import ray
 from ray.util.state import list_actors
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device, Workload
-from tuner.base.errors import TunerError
 from workers.job_records import BuildJob, KernelRef, PoolSpec, WorkerReady
 from workers.pools.ray_pool import RayPool
 

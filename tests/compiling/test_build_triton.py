@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Device, Status, Workload
-from tuner.base.errors import KernelError, TunerError
 from workers.compiling import binary as binaries
 from workers.compiling import build, build_kernel, count_compilations, install, use_target
 from workers.compiling.process_builder import ProcessBuilder

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Toolchain
-from tuner.base.errors import TunerError
 from workers import backend_kinds, toolchain
 from workers.backends.cuda.devices import visible_devices
 from workers.device import detect, find_devices, offline

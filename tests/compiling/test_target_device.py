@@ -11,8 +11,8 @@ import pytest
 from results_db import Store
 from search_spaces import registry
 from search_spaces.absent_device import fake_driver
+from search_spaces.errors import KernelError
 from search_spaces.records import Device, Workload, config_key
-from tuner.base.errors import KernelError
 from tuner.cli import invoke
 from workers.compiling import build
 from workers.device import offline

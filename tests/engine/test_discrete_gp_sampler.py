@@ -13,11 +13,11 @@ from installed_plugins import install_plugins
 from optuna.trial import TrialState
 from scenario import toy_fault, toy_space, toy_us
 
+from search_spaces.errors import TunerError
 from search_spaces.params import Choice, Integer
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.base.errors import TunerError
 from tuner.strategies import DiscreteGPSampler, StudyStrategy
 from tuner.strategies.config_params import ConfigParams
 from tuner.strategies.expected_gain import ExpectedGain

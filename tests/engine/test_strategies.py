@@ -7,11 +7,11 @@ import math
 import pytest
 from scenario import toy_fault, toy_space, toy_us
 
+from search_spaces.errors import TunerError
 from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.base.errors import TunerError
 
 ALL = ["bayes", "tpe", "gp", "cmaes", "random", "grid", "exhaustive"]
 

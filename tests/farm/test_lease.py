@@ -15,7 +15,7 @@ from processes import wait_until
 
 from results_db import LeaseLostError, RunInfo, Store
 from results_db.connections import Database
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import lease
 
 _PRINT_IDENTITY = (
@@ -182,7 +182,7 @@ class Ahead(datetime.datetime):
         return super().now(tz) + datetime.timedelta(seconds=ahead)
 datetime.datetime = Ahead
 from results_db import Store
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import lease
 with Store.open(sys.argv[1]) as store:
     try:
@@ -199,7 +199,7 @@ with Store.open(sys.argv[1]) as store:
 _DRIVER = """
 import sys
 from results_db import Store
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import lease
 with Store.open(sys.argv[1]) as store:
     held = lease.take(store, store.run(int(sys.argv[2])))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from tuner.integrations import SizeTable, TableKey, adapter, adapters, tables_in
 
 DATA = Path(__file__).parent / "data"

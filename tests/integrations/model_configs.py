@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hostile_json import hostile_texts
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.integrations import load_model
 
 QWEN3_30B = {

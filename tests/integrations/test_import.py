@@ -12,11 +12,11 @@ from tuned_runs import H200, add_result, moe, tile
 from ways_library import install
 
 from results_db import Store
+from search_spaces.errors import TunerError
 from search_spaces.kernels.moe_matmul.space import QUANTIZED
 from search_spaces.records import Workload
 from search_spaces.registry import load as load_kernel
 from tuner import tables
-from tuner.base.errors import TunerError
 from tuner.cli import invoke
 from tuner.integrations import adapter
 from tuner.integrations.importers import import_priors

@@ -10,9 +10,9 @@ from torch._inductor.kernel.mm import aten_mm, mm_template
 from torch._inductor.lookup_table import LookupTableChoices
 from tuned_runs import H200, add_result
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from tuner import tables
-from tuner.base.errors import TunerError
 
 TILE = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
 DEEP = {**TILE, "BLOCK_K": 128}

@@ -9,10 +9,10 @@ import pytest
 from tuned_runs import H200, add_layer, add_result, moe, tile
 
 from results_db.range_outcomes import group_ranges
+from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from search_spaces.size_range import Range, RangePlace
 from tuner import tables
-from tuner.base.errors import TunerError
 from tuner.integrations import TableKey, adapter
 
 NAME = "E=128,N=768,device_name=NVIDIA_H200.json"

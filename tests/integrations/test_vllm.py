@@ -8,8 +8,8 @@ import pytest
 from adapter_contract import DATA, H200, AdapterContract, named
 from model_configs import DEEPSEEK_V3, FP8_BLOCKS, LLAMA3_8B, MIXTRAL, QWEN3_30B
 
+from search_spaces.errors import TunerError
 from search_spaces.registry import load as load_kernel
-from tuner.base.errors import TunerError
 from tuner.integrations import SizeTable, TableKey, adapter, load_model
 
 MOE = adapter("vllm-moe")

@@ -5,10 +5,10 @@ import torch
 import triton
 import triton.language as tl
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.records import TensorSpec, Workload
 from search_spaces.tensors import compiled, named
-from tuner.base.errors import WorkloadError
 
 _DTYPES = {"float32": Tolerance(1e-5, 1e-5), "bfloat16": Tolerance(1e-2, 2e-2)}
 

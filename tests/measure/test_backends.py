@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers import backend_kinds
 
 

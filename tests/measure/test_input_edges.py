@@ -7,11 +7,11 @@ import torch
 
 from search_spaces.declaration import guarded_calls
 from search_spaces.edges import ALL_EDGES, put_edges
+from search_spaces.errors import KernelError
 from search_spaces.kernel import Cost, Kernel
 from search_spaces.params import Choice
 from search_spaces.records import Status, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from tuner.base.errors import KernelError
 from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant
 from workers.measure.task_tensors import Checked, TaskTensors

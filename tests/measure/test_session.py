@@ -6,6 +6,7 @@ import math
 
 import pytest
 from measure_kernels import CpuAffine
+from timer_contract import StillTeam
 
 from search_spaces.records import Device, Status, Toolchain, Workload
 from workers.job_records import (
@@ -57,10 +58,10 @@ class FakeDevice:
 
     def timer(self, constants, entries):
         self.called_after_loss |= self.poisoned
-        return PerfCounterTimer(1.0, WarmUp())
+        return PerfCounterTimer(1.0, WarmUp(), team=StillTeam())
 
     def plain_timer(self, constants):
-        return PerfCounterTimer(1.0, WarmUp())
+        return PerfCounterTimer(1.0, WarmUp(), team=StillTeam())
 
     def check(self, ref, check):
         self.called_after_loss |= self.poisoned

@@ -12,9 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from timer_contract import Log, TimerContract
+from timer_contract import Log, StillTeam, TimerContract
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.job_records import Calibration
 from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
 from workers.measure.timers.events import EventTimer
@@ -48,7 +48,7 @@ def _wait(us):
 
 class TestPerfCounterTimer(TimerContract):
     def timer(self, cache="warm"):
-        return PerfCounterTimer(0.0, WarmUp(), cache=cache)
+        return PerfCounterTimer(0.0, WarmUp(), cache=cache, team=StillTeam())
 
     def work(self):
         _wait(2.0)
@@ -56,7 +56,7 @@ class TestPerfCounterTimer(TimerContract):
 
 def test_the_calls_of_a_batch_rotate_over_the_copies():
     log = Log(lambda: time.sleep(0.001))
-    timer = PerfCounterTimer(6000.0, WarmUp(), cache="rotate")
+    timer = PerfCounterTimer(6000.0, WarmUp(), cache="rotate", team=StillTeam())
     timer.collect(log.field("A", copies=3), [[0]])
     used = [copy for _, copy in log.ran]
     assert len(used) >= 4 + 4
@@ -95,16 +95,20 @@ def test_equal_candidates_are_timed_in_equal_batches(clock):
     slow_at_first = Candidate("A", lambda: call("A", 900.0))
     alike = Candidate("B", lambda: call("B", 300.0))
     hopeless = Candidate("C", lambda: call("C", 9000.0))
-    timer = PerfCounterTimer(6000.0, WarmUp())
+    timer = PerfCounterTimer(6000.0, WarmUp(), team=StillTeam())
     timer.collect([slow_at_first, alike, hopeless], [[0, 1, 2]])
     assert calls["A"] == calls["B"] > 2 * calls["C"]
 
 
 def test_the_overhead_is_subtracted_down_to_a_minimum(clock):
     busy = Candidate("A", lambda: clock.wait(500.0))
-    (plain,) = PerfCounterTimer(0.0, WarmUp()).collect([busy], [[0]] * 3)
-    (some,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=100.0).collect([busy], [[0]] * 3)
-    (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9).collect([busy], [[0]] * 3)
+    (plain,) = PerfCounterTimer(0.0, WarmUp(), team=StillTeam()).collect([busy], [[0]] * 3)
+    (some,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=100.0, team=StillTeam()).collect(
+        [busy], [[0]] * 3
+    )
+    (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9, team=StillTeam()).collect(
+        [busy], [[0]] * 3
+    )
     assert (plain, some) == ([500.0] * 3, [400.0] * 3)
     assert all(0 < time_us < 1 for time_us in less)
 

@@ -17,8 +17,8 @@ from operator_calls import results_of
 from torch.nn import functional
 
 from search_spaces import registry
+from search_spaces.errors import TunerError
 from tuner import ops
-from tuner.base.errors import TunerError
 from tuner.ops import operator
 from tuner.ops.choosing import EAGER, TUNED, Choice
 from tuner.ops.operator import OPERATORS

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 from workers.supervision.heartbeat import heartbeat
 from workers.supervision.process_folders import shared_folder
 

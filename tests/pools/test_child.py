@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from probe_backend import state_of
 from processes import LIMIT_S, alive, below, child_of, kill, named, wait_until
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 from workers.supervision.heartbeat import heartbeat, sent_by
 from workers.supervision.supervised_child import (
     ChildDied,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from processes import LIMIT_S, forked
 
+from search_spaces.errors import KernelError
 from search_spaces.records import Workload
-from tuner.base.errors import KernelError
 from workers.device import offline
 from workers.job_records import DeclarationJob, KernelRef
 from workers.pools.declaration_process import DeclarationProcess

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from recorded_campaigns import CountingPool, campaign_settings
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import Control, RunOptions, pool_spec_of, run_campaign
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.job_records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady

@@ -8,7 +8,7 @@ import pytest
 from pool_contract import Farm, PoolContract, PoolFaultContract, child_of, spec
 from processes import forked, named, wait_until
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.job_records import PoolSpec, WorkerGone
 from workers.pools import create, names
 from workers.pools.worker_slots import PoolPlan

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from processes import alive, below, named, title, wait_until
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.job_records import PoolSpec
 from workers.pools import create, ray_local
 from workers.pools.ray_local import LocalRay

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_spaces import SCENARIOS, synthesize
 
+from search_spaces.errors import SpaceError, TunerError, WorkloadError
 from search_spaces.recorded.entries import Noise
 from search_spaces.recorded.recorded_kernel import (
     RecordedKernel,
@@ -21,7 +22,6 @@ from search_spaces.recorded.recorded_kernel import (
 )
 from search_spaces.records import Status, Toolchain, config_key
 from search_spaces.registry import load
-from tuner.base.errors import SpaceError, TunerError, WorkloadError
 
 H200 = Path(__file__).parents[2] / "benchmarks/spaces/h200"
 

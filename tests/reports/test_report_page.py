@@ -39,8 +39,8 @@ from results_db.stored_records import (
     TaskInfo,
     TrialRecord,
 )
+from search_spaces.errors import TunerError
 from search_spaces.records import Status, Workload
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import LogRatio
 
 HOSTILE = (

@@ -13,8 +13,8 @@ from report_samples import MemorySource, measured_task, run_info, sample
 import reports
 from reports.parts.view import Table, figure_view
 from reports.plotly_bundle import version_and_traces
+from search_spaces.errors import TunerError
 from search_spaces.records import Workload
-from tuner.base.errors import TunerError
 
 #: What a trial may add to a page: its part of the figures and of the table of all trials.
 BYTES_PER_TRIAL = 75

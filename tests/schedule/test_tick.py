@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from results_db import Store, StoreAwayError, StoreMovedError
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import lease
 from tuner.schedule.ticker import ATTEMPTS, serve, tick
 from tuner.settings.sections import Settings

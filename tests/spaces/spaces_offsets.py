@@ -29,11 +29,11 @@ import torch
 from spaces_forks import Forks, serve
 from triton.runtime.errors import InterpreterError
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
 from search_spaces.shape_tensor import torch_dtype
-from tuner.base.errors import TunerError
 from workers.backends.interpreter.arithmetic import extend
 
 #: Bytes of all tensors: the largest memory of one device (a B300), and offsets of 31 bits.

@@ -9,9 +9,9 @@ from math import prod
 from spaces_devices import H200, meta_tensors
 from spaces_interpret import interpretable
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
-from tuner.base.errors import TunerError
 
 #: What is added to a small size, to make odd and prime ones of it.
 _SHIFTS = (-3, -2, -1, 0, 0, 1, 2, 3, 5)

@@ -7,10 +7,10 @@ import torch
 from spaces_devices import assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.add_norm.kernel import KINDS_OF_NORM
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

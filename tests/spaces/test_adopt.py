@@ -16,10 +16,10 @@ from spaces_devices import H200, build, meta_tensors
 from test_families import interpret
 
 from search_spaces.adoption.adopt import adopt
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
-from tuner.base.errors import KernelError, TunerError, WorkloadError
 from tuner.runtime import Span
 from tuner.tables.valid_sizes import valid_sizes
 

@@ -10,8 +10,8 @@ from spaces_devices import H200, build, meta_tensors
 from test_families import interpret
 
 from search_spaces.adoption.adopt import adopt
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
-from tuner.base.errors import KernelError, TunerError, WorkloadError
 from tuner.bench import bench_target
 from tuner.settings import validate
 

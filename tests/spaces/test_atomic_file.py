@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from tuner.base.atomic_file import draft_of, write_atomic, write_output
-from tuner.base.errors import TunerError
+from search_spaces.atomic_file import draft_of, write_atomic, write_output
+from search_spaces.errors import TunerError
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -7,10 +7,10 @@ import torch
 from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.masked_attention import Mask, exact_attention, exact_gradients
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

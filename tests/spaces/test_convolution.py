@@ -7,11 +7,11 @@ import torch
 from spaces_devices import H200, MI300X, assemble, build, meta_tensors
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.convolution.space import bundle, tile_sides
 from search_spaces.kernels.images import window_dims
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

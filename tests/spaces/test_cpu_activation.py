@@ -7,10 +7,10 @@ import torch
 from spaces_cpu import PLAIN, wrong_compiled, wrong_forms
 from spaces_devices import CPU
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.cpu_activation.forms import APPROXIMATE, FORMS
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
 
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -6,9 +6,9 @@ import pytest
 from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
 from spaces_devices import CPU, CPU_AVX2
 
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -7,9 +7,9 @@ import torch
 from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
 from spaces_devices import CPU
 
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -6,10 +6,10 @@ import pytest
 from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
 from spaces_devices import CPU
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.cpu_matrix_chain.kernel import _ORDERS, operations
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from spaces_cpu import PLAIN, wrong_compiled, wrong_forms
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.cpu_reduction.forms import folded, in_parts, library, product, two_pass
 from search_spaces.kernels.cpu_reduction.kernel import OPERATIONS
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.dims import Dims
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import EXACT, Kernel
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Device, TensorSpec, Workload
 from search_spaces.registry import BUILT_IN
 from search_spaces.space import SearchSpace
-from tuner.base.errors import WorkloadError
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "search_spaces" / "kernels"

@@ -26,11 +26,11 @@ from spaces_devices import (
 )
 from spaces_interpret import interpret
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
 from search_spaces.registry import BUILT_IN, load
 from search_spaces.tensors import is_compiled
-from tuner.base.errors import WorkloadError
 
 ROOT = Path(__file__).parent.parent.parent
 FAMILIES = sorted(BUILT_IN)

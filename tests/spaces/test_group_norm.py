@@ -7,11 +7,11 @@ import torch
 from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.group_norm.kernel import LAYOUTS
 from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -10,10 +10,10 @@ import torch
 from spaces_devices import H200, MI300X, assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.masked_attention import Mask, longest_length, spread_lengths
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -15,9 +15,9 @@ import pytest
 from identity_pairs import LAYOUTS, SEEN, Folder
 
 from search_spaces import registry
+from search_spaces.errors import KernelError
 from search_spaces.identity import COUNTED, EXCLUDED, identity_of, is_counted
 from search_spaces.registry import BUILT_IN
-from tuner.base.errors import KernelError
 from workers.compiling.job import build
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef
@@ -381,7 +381,7 @@ def test_the_hash_of_device_code_covers_what_the_device_runs(folder, old, new, s
 def test_every_python_reads_the_same_text(tmp_path):
     """The normal form of a module is one in all Python versions: tables of one hold in another."""
     (tmp_path / "code.py").write_text(MODERN)
-    script = "import ast, hashlib; from tuner.base.device_code import normal_form as n; "
+    script = "import ast, hashlib; from tuner.runtime.device_code import normal_form as n; "
     script += "print(hashlib.sha256(n(ast.parse(open('code.py').read())).encode()).hexdigest())"
     found = {}
     for version in ("3.11", "3.12", "3.13", "3.14"):

@@ -11,10 +11,10 @@ import torch
 from spaces_devices import H200, MI300X, assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.int4_matmul.triton_kernels import _FLOAT16, _FLOAT16_SCALED
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

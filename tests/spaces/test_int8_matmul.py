@@ -7,9 +7,9 @@ import torch
 from spaces_devices import H200, assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

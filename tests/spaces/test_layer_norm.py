@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from spaces_devices import H200, MI300X, assemble, build, meta_tensors
 from spaces_interpret import ROOT, interpret
 
+from search_spaces.errors import WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

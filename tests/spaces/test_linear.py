@@ -7,11 +7,11 @@ import torch
 from spaces_devices import H200, assemble, meta_tensors
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.linear.baselines import library_layer
 from search_spaces.kernels.linear.kernel import EPILOGUES
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

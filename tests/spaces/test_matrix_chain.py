@@ -8,6 +8,7 @@ import pytest
 from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.matrix_chain.products import (
     MATRICES,
     ORDERS,
@@ -17,7 +18,6 @@ from search_spaces.kernels.matrix_chain.products import (
 )
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -16,10 +16,10 @@ from spaces_interpret import ROOT
 import tuner
 from search_spaces import measured_defaults
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import SpaceError
 from search_spaces.kernels.matmul.kernel import Matmul
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import SpaceError
 
 #: A card of H200's target with the resources of a small one.
 SMALL = replace(H200, name="small", sm_count=16, shared_bytes=100 << 10, memory_bytes=8 << 30)

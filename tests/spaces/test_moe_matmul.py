@@ -7,12 +7,12 @@ import torch
 from spaces_devices import H200, assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.moe_matmul.baselines import gathered, grouped
 from search_spaces.kernels.moe_matmul.routing import active_experts
 from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS, QUANTIZED
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

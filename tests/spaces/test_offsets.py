@@ -9,10 +9,10 @@ from spaces_devices import GPU_FAMILIES, H200
 from spaces_interpret import interpretable
 from spaces_offsets import faults, largest_workloads, thin
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
-from tuner.base.errors import TunerError
 
 #: Configs of each family and size besides the default.
 _RANDOM = 1

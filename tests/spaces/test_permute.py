@@ -9,11 +9,11 @@ import torch
 from spaces_devices import assemble
 from spaces_interpret import wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.permute.kernel import ORDERS
 from search_spaces.kernels.permute.moves import move_of
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 
 pytestmark = pytest.mark.family
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from installed_plugins import install_plugins
 
+from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
-from tuner.base.errors import TunerError
 
 GROUP = "tuner.tests_of_plugins"
 

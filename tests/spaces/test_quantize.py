@@ -7,11 +7,11 @@ import torch
 from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import interpret, wrong
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE, random_codes
 from search_spaces.kernels.quantize.space import SCALES
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.base.errors import WorkloadError
 from workers.device import offline
 
 pytestmark = pytest.mark.family

@@ -8,8 +8,8 @@ import pytest
 from installed_plugins import install_plugins
 
 from search_spaces import plugins
+from search_spaces.errors import KernelError
 from search_spaces.registry import available, load, spec_of
-from tuner.base.errors import KernelError
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from search_spaces import registry, source_changes
+from search_spaces.errors import KernelError
 from search_spaces.records import Workload
-from tuner.base.errors import KernelError
 
 KERNEL = """
 from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload

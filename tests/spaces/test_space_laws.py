@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.bound import _ENUMERATED
+from search_spaces.errors import SpaceError
 from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Workload, config_key
 from search_spaces.space import Constraint, SearchSpace
-from tuner.base.errors import SpaceError
 
 DEVICE = Device("cuda", "card", "cuda:90", sm_count=4)
 WORKLOAD = Workload.of(n=3)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from search_spaces import triton_versions
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 
 def test_the_version_is_read_without_an_import():

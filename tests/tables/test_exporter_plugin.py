@@ -9,9 +9,9 @@ import pytest
 from installed_plugins import install_plugins
 from table_documents import WINNER, add_task, outcome
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Workload
 from tuner import tables
-from tuner.base.errors import TunerError
 
 PLUGIN = """
 import json

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from search_spaces.errors import TunerError
 from search_spaces.params import Boolean, Choice, PowerOfTwo
 from search_spaces.recorded.recorded_kernel import RecordedConfig, RecordedKernel, RecordedSpace
 from search_spaces.records import Device, Toolchain, Workload, config_key
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
-from tuner.base.errors import TunerError
 from tuner.tables.recorded_spaces import parameters_of
 from workers.device import offline
 

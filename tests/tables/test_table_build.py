@@ -14,11 +14,11 @@ import triton.language as tl
 from table_documents import DEFAULT, H200, SCHEMA, TIE, TOOLCHAIN, WINNER, add_task, outcome
 
 from search_spaces.adoption.adopt import adopt
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Device, TensorSpec, Workload
 from search_spaces.registry import load
 from tuner import runtime, tables
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import LogRatio
 from tuner.runtime import DeviceFacts
 from tuner.tables.results import launch_dtypes

@@ -14,10 +14,10 @@ import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
 from results_db import TrialRecord
+from search_spaces.errors import TunerError
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Status, Workload
 from tuner import tables
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import LogRatio
 
 WORKLOAD = Workload.of(n=1024, dtype="float16")

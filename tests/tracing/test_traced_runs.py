@@ -12,7 +12,7 @@ from made_up_spaces import synthesize
 from trace_reader import Trace
 
 import tuner as api
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli import invoke
 from workers import pools
 from workers.pools.virtual import VirtualPool

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from trace_reader import Trace
 
+from search_spaces.errors import TunerError
 from tuner.base import tracing
-from tuner.base.errors import TunerError
 from tuner.traces import record, timeline_so_far, trace_events
 from tuner.traces import timeline as timelines
 from workers import SupervisedChild

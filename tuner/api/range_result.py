@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value
 from tuner.api.result import TuneResult
-from tuner.base.errors import TunerError
 from tuner.runtime import Table
 from tuner.tables import build, describe_coverage
 

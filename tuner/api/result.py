@@ -170,7 +170,7 @@ class TuneResult:
         return self._origin.run_id if self._origin is not None else None
 
     def _require_origin(self) -> ResultOrigin:
-        from tuner.base.errors import TunerError
+        from search_spaces.errors import TunerError
 
         if self._origin is None:
             raise TunerError("this result has no run in a database", f"it says: {self.note}")

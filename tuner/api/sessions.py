@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from search_spaces import registry, source_changes
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.registry import refuse_nested
 from tuner.api.databases import CallDatabase
@@ -29,7 +30,6 @@ from tuner.api.tuning import (
     result_of,
     workloads_of,
 )
-from tuner.base.errors import TunerError
 from tuner.base.tracing import span
 from tuner.progress import ProgressCallback
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import BaselineRecord, SelectionRecord, Stage
+from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value, Workload
 from tuner.api.result import BaselineComparison, ResultOrigin, TuneResult
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import Verdict, pick_ratio
 from tuner.base.statistics import median_interval
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from results_db.stored_records import RunStatus
 from search_spaces import registry, source_changes
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from search_spaces.size_range import Range
 from tuner.api.databases import CallDatabase
 from tuner.api.range_result import RangeResult, range_result
 from tuner.api.result import TuneResult
-from tuner.base.errors import KernelError, SpaceError, TunerError, WorkloadError
 from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
 from tuner.traces import record

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from results_db.stored_records import TaskInfo
 from search_spaces import registry
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config
-from tuner.base.errors import TunerError
 from tuner.bench.targets import find_spec
 from tuner.settings.sections import Settings
 from workers.compiling import disassemble, read_files

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TypeAlias
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.tracing import span
 from tuner.settings.sections import Settings
 from workers import pools

@@ -12,8 +12,8 @@ from results_db import NothingStoredError, Store
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.base.errors import TunerError
 from tuner.bench.targets import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 

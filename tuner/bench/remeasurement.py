@@ -9,9 +9,9 @@ from pathlib import Path
 
 from results_db.run_comparison import SAME_RECORD, TaskComparison, judge_times
 from results_db.shipped import select_shipped
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, config_key
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import Verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from search_spaces.baselines import list_baselines
+from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
-from tuner.base.errors import FindingError, TunerError
 from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant

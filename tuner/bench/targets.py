@@ -11,11 +11,11 @@ from typing import TypeVar
 from search_spaces import registry
 from search_spaces.bound import BoundSpace
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
-from tuner.base.errors import TunerError, WorkloadError
 from tuner.bench.local_session import LocalSession
 from tuner.campaign.tasks import kernel_named
 from tuner.settings.sections import Settings

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from search_spaces import registry, source_changes
 from search_spaces.declaration import guarded_calls
 from search_spaces.declaration.check import DeclarationCheck
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from tuner.base.tracing import span
 from tuner.campaign.tasks import RequestedTask
 from workers import backend_kinds

@@ -11,9 +11,9 @@ from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
 from results_db.stored_records import RunStatus, SelectionRecord, Source
+from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
-from tuner.base.errors import SourceChangedError
 from tuner.base.tracing import span
 from tuner.campaign import lease
 from tuner.campaign.options import Control

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces import registry
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers import backend_kinds, pools
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results_db.stored_records import RunInfo, RunStatus
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 if TYPE_CHECKING:
     from results_db import Store

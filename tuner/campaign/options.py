@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from results_db.stored_records import RunStatus
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
 from tuner.settings.sections import Budget, CampaignConfig, Settings, StrategyConfig

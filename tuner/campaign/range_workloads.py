@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from search_spaces import registry
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from search_spaces.size_range import Range, RangePlace, list_fixed_sizes, list_places
-from tuner.base.errors import TunerError
 from tuner.settings.sections import HistogramFile, TaskConfig
 
 Placed: TypeAlias = tuple[Workload, RangePlace | None]

@@ -14,10 +14,10 @@ from results_db.errors import StoreMovedError
 from results_db.patience import Patience
 from results_db.stored_records import RunStatus, Stage
 from search_spaces import triton_versions
+from search_spaces.errors import SourceChangedError, TunerError
 from search_spaces.registry import refuse_nested
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
-from tuner.base.errors import SourceChangedError, TunerError
 from tuner.base.tracing import span, trace_calls
 from tuner.campaign import lease
 from tuner.campaign.declaration_check import PendingCheck, check_declarations

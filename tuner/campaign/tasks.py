@@ -12,13 +12,13 @@ from search_spaces import registry, source_changes
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.baselines import list_baselines
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner import strategies
-from tuner.base.errors import TunerError
 from tuner.campaign.early_start import kinds_of_targets
 from tuner.campaign.range_workloads import read_line
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from search_spaces import registry
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.tracing import span, trace_calls
 from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from results_db import StoreAwayError, StoreError
 from results_db.patience import Outage
-from tuner.base.errors import SourceChangedError
+from search_spaces.errors import SourceChangedError
 from tuner.base.tracing import span
 
 #: A write. Done twice it must have the same effect as done once.

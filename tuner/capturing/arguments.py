@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.base.errors import KernelError
+from search_spaces.errors import KernelError
 from tuner.capturing.call_records import Encoded, Following
 from tuner.capturing.places import NoPlace, load_place, place_of
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from search_spaces.absent_device.fake_driver import answering_if_used, get_described
 from search_spaces.adoption.autotuned import AutotuneParts, given_values
+from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint
-from tuner.base.errors import KernelError
 from tuner.capturing.arguments import placed_in
 from tuner.capturing.call_records import Call
 from tuner.capturing.inputs import arguments_of, make_tensor

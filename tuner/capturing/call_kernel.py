@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.adoption.adopt import AdoptedKernel
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.adoption.facts import Adoption
+from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import EXACT, ROUNDING, Cost, Launch, Tolerance
 from search_spaces.records import Config, Device, TensorSpec, Value, Workload
@@ -19,7 +20,6 @@ from search_spaces.shape_tensor import torch_dtype
 from search_spaces.size_range import Range
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
-from tuner.base.errors import KernelError, WorkloadError
 from tuner.capturing.arguments import placed_in
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
 from tuner.capturing.call_records import Buffer, Call, Written

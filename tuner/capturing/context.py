@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.capturing import hooks
 from tuner.capturing.contents import Contents
 from tuner.capturing.recorder import Recorder

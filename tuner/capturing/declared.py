@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.atomic_file import write_output
 from search_spaces.declaration.launch_arguments import known_options
+from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import digest
 from search_spaces.registry import refuse_nested
 from search_spaces.size_range import Range
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import KernelError, TunerError
 from tuner.capturing.call_kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.call_records import Call
 from tuner.capturing.checked_calls import check_place

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
 from search_spaces.source_positions import one_line
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import TunerError
 from tuner.capturing.call_records import Buffer, Call, Grid, Values, View, Written
 from tuner.capturing.checked_calls import check_calls, foreign_file
 from tuner.capturing.contents import Packed, check_packed, packed_of

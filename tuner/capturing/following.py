@@ -19,8 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError
 from search_spaces.size_range import Range
-from tuner.base.errors import KernelError
 from tuner.capturing.call_numbers import (
     change_numbers,
     list_numbers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.errors import KernelError
 from search_spaces.kernel import Launch
 from search_spaces.records import Config
-from tuner.base.errors import KernelError
 from tuner.capturing.call_configs import CallConfigs, hook_values
 from tuner.capturing.call_records import Call
 from tuner.capturing.recorder import defaults_of

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from search_spaces import registry
+from search_spaces.errors import KernelError, TunerError
 from search_spaces.source_positions import one_line
-from tuner.base.errors import KernelError, TunerError
 
 #: An `if` or `else` of a module, up to the definition of a name inside it.
 _CONDITIONAL = r"^((?:if|elif|else)\b.*:)(?:\n(?:[ \t].*)?)*?\n[ \t]+(?:def {name}\(|{name}\s*=)"

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
-from tuner.base.errors import KernelError
 from tuner.capturing.arguments import placed_in, views_in
 from tuner.capturing.call_configs import CallConfigs
 from tuner.capturing.call_records import Call, Written

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from search_spaces.adoption.autotuned import AutotuneParts, take_apart, under_autotuner
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
-from tuner.base.errors import TunerError
 from tuner.capturing.arguments import Uncapturable, encode, is_infinite
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents

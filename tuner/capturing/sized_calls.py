@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import config_key
 from search_spaces.size_range import Range
-from tuner.base.errors import KernelError, WorkloadError
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
 from tuner.capturing.call_numbers import change_numbers, list_numbers, list_sizes, size_of
 from tuner.capturing.call_records import Buffer, Call, Following

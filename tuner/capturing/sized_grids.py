@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError
 from search_spaces.size_range import Range
-from tuner.base.errors import KernelError
 from tuner.capturing.call_configs import arguments_on_meta
 from tuner.capturing.call_numbers import size_of
 from tuner.capturing.call_records import Call, Grid

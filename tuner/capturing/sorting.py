@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError
 from search_spaces.near_names import did_you_mean
 from search_spaces.source_positions import one_line
-from tuner.base.errors import KernelError
 from tuner.capturing.call_configs import arguments_on_meta
 from tuner.capturing.call_records import Call
 from tuner.capturing.grids import compiled_in, other_values

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 from tuner.capturing.arguments import views_in
 from tuner.capturing.call_records import Call
 

@@ -8,11 +8,11 @@ from itertools import combinations
 from typing import Any
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.errors import KernelError
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
-from tuner.base.errors import KernelError
 from tuner.capturing.arguments import has_descriptor
 from tuner.capturing.call_records import Call
 from tuner.capturing.grids import constexprs

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from search_spaces.errors import TunerError
 from tuner import __version__
-from tuner.base.errors import TunerError
 from tuner.cli import logs
 from tuner.cli.command_context import begin_command, flag
 from tuner.cli.console import fail

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import flag
 
 #: Its `sitecustomize` runs at the start of every Python process of the program.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from results_db.shipped import describe_ratio
+from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import split_ratio
 from tuner.cli.command_context import settings_of
 from tuner.cli.console import VERDICT_STYLES, Format, FormatOption, emit, format_estimate, note

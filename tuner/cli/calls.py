@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 from tuner.cli.console import note
 
 if TYPE_CHECKING:

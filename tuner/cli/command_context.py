@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import note
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import command_started_s, flag, settings_of
 from tuner.cli.console import Format, FormatOption, note
 from tuner.cli.run import run_and_print

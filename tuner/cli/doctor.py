@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces import triton_versions
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.doctor_library import LibraryOptions, examine_library

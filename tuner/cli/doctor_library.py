@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import configured_kernels, settings_of
 from tuner.cli.console import Format, emit, note
 from tuner.cli.progress import watch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.console import Format, emit, note
 from tuner.runtime import DeviceFacts, Table, TableError, is_for_device, read, staleness

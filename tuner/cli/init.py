@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import flag
 from tuner.cli.console import note
@@ -40,7 +40,7 @@ def init(
 
 def _write(path: Path, text: str) -> None:
     """Write a file as a whole or not at all."""
-    from tuner.base.atomic_file import write_atomic
+    from search_spaces.atomic_file import write_atomic
 
     try:
         write_atomic(path, text.encode())

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results_db.masking import masked_within
+from search_spaces.errors import TunerError
 from search_spaces.log_file import FILE_VARIABLE, LEVEL_VARIABLE, LogFile, set_levels
-from tuner.base.errors import TunerError
 from tuner.base.inert_text import inert
 
 if TYPE_CHECKING:

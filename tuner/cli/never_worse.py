@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import TunerError
 from search_spaces.size_range import Range
-from tuner.base.errors import TunerError
 from tuner.cli.console import note
 from tuner.cli.variant_options import step_progress
 from tuner.settings.sections import CoverageConfig

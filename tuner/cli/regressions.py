@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from results_db.stored_records import RunStatus
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.log_ratio import split_ratio
 from tuner.cli.command_context import (
     LARGEST,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import (
     ConfigOption,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.stored_records import RunStatus
-from tuner.base.errors import FindingError, TunerError
+from search_spaces.errors import FindingError, TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import (
     LARGEST,

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
 from tuner.cli.console import note
 

@@ -12,8 +12,8 @@ import typer
 
 from results_db.config_text import describe_changes, format_triton_config
 from results_db.errors import UnknownError
+from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from tuner.base.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import pick_ratio, split_ratio
 from tuner.cli.command_context import (

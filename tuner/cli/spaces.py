@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.declaration import guarded_calls
-from tuner.base.errors import TunerError, WorkloadError
+from search_spaces.errors import TunerError, WorkloadError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.completion import complete_kernels

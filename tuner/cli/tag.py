@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import note

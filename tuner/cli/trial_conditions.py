@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from results_db.stored_records import NOT_CHECKED
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, Value
-from tuner.base.errors import TunerError
 
 if TYPE_CHECKING:
     from results_db.stored_records import FoundTrial

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.stored_records import RunStatus
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import (
     ConfigOption,
     KernelsOption,

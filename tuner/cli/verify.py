@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.stored_records import NOT_CHECKED
+from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.base.errors import TunerError
 from tuner.cli.command_context import LARGEST, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.text_table import filled_columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 

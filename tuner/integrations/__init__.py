@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
-from tuner.base.errors import TunerError
 from tuner.integrations.adapter import (
     USUAL_SIZES,
     Adapter,

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+from search_spaces.errors import TunerError
 from search_spaces.foreign_json import is_value, parse_json, values_of
 from search_spaces.records import Config, Device, Value, Workload
-from tuner.base.errors import TunerError
 
 #: Configs by size.
 Rows: TypeAlias = Mapping[int, Config]

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.foreign_json import is_finite, object_of, parse_json, values_of
 from search_spaces.records import Config, Workload
 from tuner import integrations
-from tuner.base.errors import TunerError
 from tuner.integrations import Adapter, TableKey
 from tuner.integrations.priors import MOST, Prior
 

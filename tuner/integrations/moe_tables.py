@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, Workload
-from tuner.base.errors import TunerError
 from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
 from tuner.integrations.file_names import split_name
 from tuner.integrations.model_configs import (

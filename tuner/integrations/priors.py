@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_output
 from search_spaces.bound import BoundSpace
+from search_spaces.errors import TunerError
 from search_spaces.foreign_json import parse_json, values_of
 from search_spaces.params import Parameter, is_member
 from search_spaces.records import Config, Value, Workload, canonical_json, digest
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import TunerError
 from tuner.runtime import file_stem
 
 SCHEMA = "tuner-priors/1"

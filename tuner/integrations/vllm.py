@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device
-from tuner.base.errors import TunerError
 from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name

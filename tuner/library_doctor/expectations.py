@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
 from results_db.stored_records import TaskInfo
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, config_key
-from tuner.base.errors import TunerError
 from tuner.base.statistics import geometric_mean
 from tuner.integrations import Adapter
 from tuner.library_doctor.states import Examined

@@ -10,11 +10,11 @@ from typing import Any
 from results_db import Store
 from results_db.stored_records import RunStatus
 from search_spaces import registry
+from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Workload
 from tuner import tables
-from tuner.base.errors import FindingError, TunerError
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
 from tuner.library_doctor.states import Examined
 from tuner.progress import ProgressCallback

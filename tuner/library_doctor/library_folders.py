@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.integrations import Adapter, TableKey, adapters
 
 _REMEDY = "name the folder of the package or of its tables with --tables"

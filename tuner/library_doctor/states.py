@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Config
-from tuner.base.errors import TunerError
 from tuner.integrations import Adapter, Shape, SizeTable, TableKey, TableState, tables_in
 from tuner.library_doctor.library_folders import Library
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from search_spaces.errors import TunerError
 from search_spaces.kernels.masked_attention import Mask
 from search_spaces.kernels.torch_attention import flash_window
 from search_spaces.records import Value
-from tuner.base.errors import TunerError
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.overriding import overridable

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value
 from tuner import runtime
-from tuner.base.errors import WorkloadError
 from tuner.ops.problem import Problem
 
 #: The config of an entry is launched. Other names are those of baselines.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 #: `call`: a call that needs a kernel compiles it. `warm`: only calls inside of `warm` do.
 VARIABLE = "TUNER_OPS_COMPILE"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Value
-from tuner.base.errors import TunerError
 from tuner.ops import decompositions
 from tuner.ops.operator import WIDE, Operator
 from tuner.ops.overriding import overridable

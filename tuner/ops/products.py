@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from search_spaces.errors import TunerError
 from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
-from tuner.base.errors import TunerError
 from tuner.ops import decompositions
 from tuner.ops.operator import Operator
 from tuner.ops.overriding import overridable

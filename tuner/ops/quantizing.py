@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Value
-from tuner.base.errors import TunerError
 from tuner.ops.operator import Operator
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import Problem, as_rows, dtype_name

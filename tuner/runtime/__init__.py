@@ -13,8 +13,6 @@ folder imports no other package of tuner, so a library may carry a copy of it.
 
 from __future__ import annotations
 
-from tuner.base.device_code import kernel_hash
-
 from ._applications import (
     Application,
     KernelUse,
@@ -34,6 +32,7 @@ from ._names import file_stem, slug
 from ._read import TableError, read
 from ._table import SCHEMA, Table
 from ._table_files import is_for_device, load, staleness
+from .device_code import kernel_hash
 
 __all__ = [
     "SCHEMA",

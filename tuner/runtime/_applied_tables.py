@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tuner.base.device_code import accepted_hashes
-
 from ._applied_plan import AppliedPlan, applied_default, applied_plan
 from ._arguments import Arguments
 from ._call_key import describe
@@ -24,6 +22,7 @@ from ._plan import choose_miss
 from ._table import Table
 from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
 from ._text import printable
+from .device_code import accepted_hashes
 
 _OTHER_DEVICE = "is for"
 

@@ -10,8 +10,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tuner.base.device_code import accepted_hashes, base_function, source_text
-
 from ._arguments import Arguments, Dims, KeyMap
 from ._device import current_device
 from ._entry import Hit
@@ -20,6 +18,7 @@ from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._warn import warn_once
+from .device_code import accepted_hashes, base_function, source_text
 
 Prune: TypeAlias = Callable[..., Sequence[Any]]
 

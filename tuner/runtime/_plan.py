@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from tuner.base.device_code import place_text
-
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._text import printable
 from ._warn import warn_once
+from .device_code import place_text
 
 #: What a launch without an entry does: tune as Triton does, or launch the default config.
 Miss: TypeAlias = Literal["tune", "default"]

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.settings.sections import Settings
 
 #: How many missed firings are recorded, newest first.

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from results_db import Fire, RunInfo, Store, StoreAwayError, StoreError, StoreMovedError
 from results_db.stored_records import FireState, RunStatus
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.campaign import lease
 from tuner.schedule.due import Due, due, schedules
 from tuner.settings.sections import Settings

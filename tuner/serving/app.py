@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from results_db import Store
 from results_db.errors import NothingStoredError, UnknownError
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import LARGEST
 from tuner.serving.guard import Guard

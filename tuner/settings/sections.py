@@ -25,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from search_spaces.errors import TunerError
 from search_spaces.size_range import Range
-from tuner.base.errors import TunerError
 
 if TYPE_CHECKING:
     from workers.job_records import MeasurementProtocol

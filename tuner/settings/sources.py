@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.errors import TunerError
 from tuner.settings.error_messages import SCHEMA_HINT, Where, format_path, translate
 from tuner.settings.sections import ConfigError, Settings
 from tuner.settings.yaml_file import Document, KeyPath, read

@@ -9,11 +9,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from search_spaces.errors import TunerError
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
-from tuner.base.errors import TunerError
 from tuner.base.import_names import lazy_names
 from tuner.strategies.guarded import GuardedStrategy, guard
 from tuner.strategies.strategy import PendingAware, Strategy

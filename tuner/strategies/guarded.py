@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import TunerError
 from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.records import Config, Status
 from search_spaces.source_positions import one_line
 from search_spaces.space import BoundSpace
-from tuner.base.errors import TunerError
 from tuner.strategies.strategy import PendingAware, Strategy
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pathlib import Path, PurePath
 from typing import Protocol, cast
 
 from search_spaces.adoption.autotuned import AutotuneParts
+from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
 from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import TunerError
 from tuner.runtime import Arguments, Table
 from tuner.tables.results import Results, ResultStore
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, Value, Workload, canonical_json
-from tuner.base.errors import TunerError
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 from tuner.tables.text import device_stem

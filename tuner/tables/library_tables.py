@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from results_db.range_outcomes import SizeOutcome, divide, outcome_at
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
+from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Status, config_key
 from search_spaces.size_range import RangePlace
 from tuner import integrations
-from tuner.base.errors import TunerError
 from tuner.integrations import Adapter, Place, SizeTable, TableKey
 from tuner.integrations.size_rows import SizePart, list_rows
 from tuner.tables.exporters import File

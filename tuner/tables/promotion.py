@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Workload, config_key
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import LogRatio
 from tuner.runtime import Entry, Table, TableError, read
 from tuner.runtime._entry import key_of

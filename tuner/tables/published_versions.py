@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import TunerError
+from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
 
 #: Versions that are kept of a folder.
 KEPT = 10

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from results_db.stored_records import TaskInfo, TrialRecord
+from search_spaces.errors import TunerError
 from search_spaces.params import is_member
 from search_spaces.recorded.entries import RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.records import Config, Status, Value, config_key
-from tuner.base.errors import TunerError
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 from tuner.tables.t4 import task_name

@@ -14,13 +14,13 @@ from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces import registry
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.declaration.launch_arguments import name_of
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Value, Workload, config_key, digest
-from tuner.base.device_code import base_function
-from tuner.base.errors import TunerError
 from tuner.base.import_names import DISTRIBUTION
 from tuner.base.log_ratio import LogRatio, split_ratio
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.runtime.device_code import base_function
 from tuner.tables.implementations import compare_baselines, name_implementation
 from tuner.tables.range_entries import list_coverage, list_entries
 from tuner.tables.valid_sizes import rule_of, valid_sizes

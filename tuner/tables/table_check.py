@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Workload
-from tuner.base.errors import TunerError
 from tuner.runtime import Table, TableError, read, staleness
 from tuner.tables.exporters import make_files
 from tuner.tables.results import Results, ResultStore, join_space_hashes

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from results_db.stored_records import SelectionRecord, Stage, TaskInfo, TaskKey
+from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Workload
-from tuner.base.errors import TunerError
 from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.runtime import Entry, Table, TableError, read
 from tuner.tables.table_check import table_files

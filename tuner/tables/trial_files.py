@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 
 from results_db.spreadsheet import inert_cell
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 

@@ -29,9 +29,9 @@ from functools import partial
 from typing import TypeAlias
 
 from search_spaces.dims import MAX_SIZE
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, Workload
-from tuner.base.errors import WorkloadError
 from tuner.runtime import Entry, Rule, Span
 
 Valid: TypeAlias = Callable[[Mapping[str, int]], bool]

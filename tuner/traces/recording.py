@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.atomic_file import write_atomic, write_output
+from search_spaces.errors import TunerError
 from tuner.base import tracing
-from tuner.base.atomic_file import write_atomic, write_output
-from tuner.base.errors import TunerError
 
 if TYPE_CHECKING:
     from tuner.traces.trace_events import TracedProcess

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from search_spaces.declaration import guarded_calls
+from search_spaces.errors import FindingError, TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.base.errors import FindingError, TunerError
 from tuner.base.statistics import median_interval
 from tuner.bench import (
     BenchTarget,

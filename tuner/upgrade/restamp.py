@@ -21,10 +21,10 @@ from pathlib import Path
 from results_db import NothingStoredError, Store
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
+from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, Workload, config_key
-from tuner.base.atomic_file import write_output
-from tuner.base.errors import TunerError
 from tuner.bench import (
     BenchTarget,
     LocalSession,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results_db import Store
+from search_spaces.atomic_file import write_output
 from search_spaces.records import Workload, config_key
-from tuner.base.atomic_file import write_output
 from tuner.base.log_ratio import Verdict
 from tuner.bench import BenchRow, default_of
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign

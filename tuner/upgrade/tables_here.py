@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from tuner.base.errors import TunerError
 from tuner.bench import BenchTarget, bench_target, find_spec
 from tuner.runtime import Table, TableError, read
 from tuner.settings.sections import Settings

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from search_spaces.absent_device.fake_driver import TargetDriver, active, gpu_target
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from workers.device import offline
 
 __all__ = ["TargetDriver", "gpu_target", "use_target"]

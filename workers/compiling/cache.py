@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from tuner.base.atomic_file import write_atomic
-from tuner.base.errors import TunerError
+from search_spaces.atomic_file import write_atomic
+from search_spaces.errors import TunerError
 from workers.compiling import isa
 from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import source_positions
 from search_spaces.declaration.launch_arguments import jitted_below
+from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Device, Status, canonical_json
 from search_spaces.tensors import empty_tensors
-from tuner.base.errors import KernelError, TunerError
 from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources

@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import draft_of
 from search_spaces.records import digest
-from tuner.base.atomic_file import draft_of
 from tuner.base.tracing import span
 from workers import user_cache
 from workers.compiling import isa

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
-from tuner.base.errors import TunerError
 from tuner.base.tracing import span
 from workers import toolchain
 from workers.compiling import headers, inductor_sample, isa, linking

@@ -25,8 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.records import digest
-from tuner.base.atomic_file import write_atomic
 from workers import toolchain, user_cache
 from workers.environment import INDUCTOR, set_variables
 from workers.host import cpu_device

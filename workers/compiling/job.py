@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from search_spaces import source_positions
 from search_spaces.absent_device.module_sets import modules_of
+from search_spaces.errors import KernelError, KernelImportError, TunerError
 from search_spaces.records import Device, Status
-from tuner.base.errors import KernelError, KernelImportError, TunerError
 from workers import backend_kinds
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.supervision.machine_faults import LastingFault, MachineFault, fault_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value, config_key
-from tuner.base.errors import TunerError
 from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.compiling.job import build

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from search_spaces import source_positions
+from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.base.errors import TunerError
 from workers.job_records import Artifact, Failure
 from workers.supervision.machine_faults import fault_of
 

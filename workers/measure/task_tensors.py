@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.baselines import list_baselines
 from search_spaces.edges import put_edges
+from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel
 from search_spaces.records import TensorSpec, Workload
-from tuner.base.errors import KernelError
 from tuner.base.tracing import span
 from workers.job_records import KernelRef
 from workers.measure.gate.buffers import ALIGNMENT, Arena, GuardedTensor

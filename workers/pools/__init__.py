@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
-from tuner.base.errors import TunerError
 from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:

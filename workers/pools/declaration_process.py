@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import KernelError, TunerError
+from search_spaces.errors import KernelError, TunerError
 from tuner.base.tracing import span
 from workers.job_records import DeclarationJob, KernelRef
 from workers.supervision.crash_retry import crash_message

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from search_spaces.errors import TunerError
 from tuner.base import tracing
-from tuner.base.errors import TunerError
 from tuner.base.import_names import PACKAGES, user_module
 from workers.pools.ray_local import (
     LocalRay,

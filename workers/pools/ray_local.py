@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import FindingError, TunerError
+from search_spaces.errors import FindingError, TunerError
 from workers.environment import set_variables
 from workers.supervision.child_process import exit_name
 

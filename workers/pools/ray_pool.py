@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from tuner.base.errors import TunerError
 from workers import backend_kinds
 from workers.host import cpu_device
 from workers.job_records import (

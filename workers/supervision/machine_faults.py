@@ -13,7 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 _DISK = "free some space for temporary files, or set TMPDIR to a folder on a larger disk"
 _QUOTA = "free some of the quota for temporary files, or set TMPDIR to a folder on another disk"

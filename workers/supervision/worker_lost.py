@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tuner.base.errors import KernelImportError
+from search_spaces.errors import KernelImportError
 from workers.supervision.error_text import one_line
 from workers.supervision.machine_faults import LastingFault, fault_of
 

@@ -190,7 +190,7 @@ def prestart(
     torch_free: as in `PoolSpec`.
     """
     global _prestarted
-    from tuner.base.errors import TunerError
+    from search_spaces.errors import TunerError
 
     folder = cwd or os.getcwd()
     with _lock:

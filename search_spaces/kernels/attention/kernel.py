@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.attention.space import attention_space, default_point, in_gluon
 from search_spaces.kernels.attention.triton_kernels import attention_kernel
@@ -26,7 +27,6 @@ from search_spaces.kernels.torch_attention import attention_baselines
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 DTYPES = ("float16", "bfloat16")
 HEAD_DIMS = (64, 128)

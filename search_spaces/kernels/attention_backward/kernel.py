@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.attention_backward.space import backward_space, default_point
 from search_spaces.kernels.attention_backward.torch_gradients import gradient_baselines
@@ -36,7 +37,6 @@ from search_spaces.kernels.masked_attention import (
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -14,6 +14,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.causal_convolution.triton_kernels import (
     channels_first_kernel,
@@ -25,7 +26,6 @@ from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims, tolerance_of
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.space import (
     bundle,
@@ -49,7 +50,6 @@ from search_spaces.kernels.matmul.triton_kernels import sum_splits_kernel
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, sm_count
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

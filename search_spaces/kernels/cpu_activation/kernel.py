@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import EXACT, Tolerance
 from search_spaces.kernels.cpu_activation.forms import APPROXIMATE, FORMS, relu1_clamp
 from search_spaces.kernels.cpu_forms import FLOATS_AND_INT8, CpuRows, form_space, rounding
@@ -16,7 +17,6 @@ from search_spaces.kernels.limits import MAX_SIZE
 from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import scripted
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     from search_spaces.kernels.cpu_forms import Form, Tensors

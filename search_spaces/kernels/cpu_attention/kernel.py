@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims, tolerance_of
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.cpu_attention.forms import composed, flexible, in_chunks, sdpa, sdpa_in
 from search_spaces.kernels.cpu_forms import ATEN, FLOATS, CpuKernel, form_space
@@ -14,7 +15,6 @@ from search_spaces.kernels.limits import integer
 from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, TensorSpec, Workload
 from search_spaces.space import SearchSpace
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     from search_spaces.kernels.cpu_forms import Form, Tensors

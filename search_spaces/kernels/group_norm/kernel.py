@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims, number_of
 from search_spaces.edges import NORM_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.group_norm.space import (
@@ -31,7 +32,6 @@ from search_spaces.kernels.limits import MAX_SIZE, integer
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -10,6 +10,7 @@ from math import prod
 
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.grouped_attention.launch import HEAD_DIMS, grouped_launch
 from search_spaces.kernels.grouped_attention.space import default_point, grouped_space
@@ -30,7 +31,6 @@ from search_spaces.kernels.torch_attention import attention_baselines
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 
 class GroupedAttention(Kernel):

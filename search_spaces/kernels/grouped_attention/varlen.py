@@ -7,6 +7,7 @@ from math import prod
 
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.grouped_attention.launch import HEAD_DIMS, grouped_launch
@@ -29,7 +30,6 @@ from search_spaces.kernels.masked_attention import (
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
-from tuner.base.errors import WorkloadError
 
 _MOST_SEQUENCES = 4096
 #: Sequences of the small workload: of their bounds, only the first is 0.

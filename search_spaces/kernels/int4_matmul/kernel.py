@@ -16,6 +16,7 @@ import triton
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
 from search_spaces.kernels.int4_matmul.triton_kernels import int4_matmul_kernel
@@ -24,7 +25,6 @@ from search_spaces.kernels.scaled_tiles import partial_specs, sum_launch
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.limits import MAX_SIZE, integer
@@ -36,7 +37,6 @@ from search_spaces.kernels.products import product_tolerance, tiles
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, sm_count
-from tuner.base.errors import WorkloadError
 
 EPILOGUES = ("none", "relu1", "gelu", "silu", "swiglu", "residual")
 #: Rows of tiles at the edge end up to one block beyond the matrix; gated weights have 2 N rows.

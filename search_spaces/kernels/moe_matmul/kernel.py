@@ -13,6 +13,7 @@ from math import sqrt
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.limits import integer
@@ -45,7 +46,6 @@ from search_spaces.kernels.moe_matmul.triton_scaled import scaled_moe_matmul_ker
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, compiled, empty_tensors, generator, named, random_tensor
-from tuner.base.errors import WorkloadError
 
 DTYPES = ("float16", "bfloat16")
 #: Rounding to float8 is ten times as large as what sums in tensor cores lose (fp8_matmul).

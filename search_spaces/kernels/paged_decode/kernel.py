@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.limits import MAX_SIZE, integer
@@ -42,7 +43,6 @@ from search_spaces.kernels.paged_decode.triton_kernels import (
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

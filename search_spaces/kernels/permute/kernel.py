@@ -14,6 +14,7 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.dims import Dims
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import EXACT, Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.limits import (
@@ -29,7 +30,6 @@ from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Value, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

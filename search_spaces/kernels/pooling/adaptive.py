@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import integer
@@ -30,7 +31,6 @@ from search_spaces.kernels.reduction.combination import combining
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

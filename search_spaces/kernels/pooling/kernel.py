@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.dims import Dims
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import BLOCK_EXISTS, fits_registers, integer, keeps_threads_busy
@@ -19,7 +20,6 @@ from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint, Preference
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.codes import FLOAT8
 from search_spaces.kernels.elements import counts_wide
@@ -31,7 +32,6 @@ from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

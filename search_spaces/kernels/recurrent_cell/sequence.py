@@ -17,6 +17,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.convolution.triton_kernels import convolution_kernel
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
@@ -45,7 +46,6 @@ from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, compiled, named
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

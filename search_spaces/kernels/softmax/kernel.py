@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.dims import Dims
 from search_spaces.edges import ALL_EDGES
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Launch
 from search_spaces.kernels.cudnn import softmax_forward
 from search_spaces.kernels.dtypes import DTYPES
@@ -20,7 +21,6 @@ from search_spaces.kernels.softmax.triton_kernels import softmax_kernel
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

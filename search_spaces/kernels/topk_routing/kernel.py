@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Preference
 from search_spaces.dims import Dims
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.dtypes import DTYPES
 from search_spaces.kernels.limits import (
@@ -25,7 +26,6 @@ from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import Tensors, generator, random_tensor
-from tuner.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from tuner.base.errors import TunerError
 from workers.compiling import count_compilations
 from workers.job_records import (
     Artifact,

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from workers.backends.cuda import driver_facts, limits
 from workers.backends.gpu.properties import torch_properties
 from workers.nvml import opened_nvml

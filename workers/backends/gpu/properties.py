@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 
 def torch_properties(kind: str, index: int) -> Any:

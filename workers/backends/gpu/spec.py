@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from tuner.base.errors import TunerError
 from workers import backend_kinds
 from workers.backend_spec import BackendSpec
 from workers.job_records import Artifact, BuildJob, Failure

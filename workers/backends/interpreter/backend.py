@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.absent_device.module_sets import modules_of
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload
-from tuner.base.errors import TunerError
 from workers.backends.interpreter.arithmetic import extend, uninterpretable
 from workers.backends.interpreter.launched import computation
 from workers.device import offline

@@ -6,10 +6,10 @@ import os
 import time
 from functools import lru_cache
 
+from search_spaces.errors import TunerError
 from search_spaces.recorded.entries import RecordedConfig
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Status, config_key, digest
-from tuner.base.errors import TunerError
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef, StaticFacts
 
 _PREFIX = "recorded:"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.measure.timers.gpu_timer import GpuTimer, spin
 from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
 from workers.measure.timers.timer import Candidate

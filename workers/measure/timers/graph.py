@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.measure.timers.gpu_timer import GpuTimer, event_pairs, spin
 from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
 from workers.measure.timers.timer import Candidate

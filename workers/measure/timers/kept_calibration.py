@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.records import Device, Toolchain, digest
-from tuner.base.atomic_file import write_atomic
 from tuner.base.tracing import span
 from workers import user_cache
 from workers.job_records import Calibration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 from workers.job_records import Calibration
 from workers.measure.timers.cupti import CuptiTimer
 from workers.measure.timers.events import EventTimer

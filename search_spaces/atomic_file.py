@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tuner.base.errors import TunerError
+from search_spaces.errors import TunerError
 
 #: A draft is a new file: opening it follows no link and fails if it exists. Other users of the
 #: folder therefore cannot redirect the content.

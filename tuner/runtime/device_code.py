@@ -17,7 +17,7 @@ import textwrap
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tuner.base.syntax import Chain, chain_of, normal_form, source_of, stamp
+from ._syntax import Chain, chain_of, normal_form, source_of, stamp
 
 __all__ = [
     "accepted_hashes",
