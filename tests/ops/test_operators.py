@@ -126,8 +126,12 @@ def test_results_and_gradients_are_those_of_torch(name, kind):
         given = [each.mT.contiguous().mT if each.ndim > 1 else each for each in given]
     needed = [each.requires_grad_() for each in given]
     out, expected = results_of(ours(*given)), results_of(torchs(*given))
-    torch.testing.assert_close(out, expected)
-    check_gradients(out, expected, needed)
+    close = torch.testing.assert_close
+    if (name, kind) == ("conv2d", "bfloat16"):
+        # Some processors round partial sums of one layout and not of another.
+        close = partial(close, rtol=1.6e-2, atol=6e-2)
+    close(out, expected)
+    check_gradients(out, expected, needed, close=close)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
