@@ -33,7 +33,7 @@ def study_of(sampler, direction="minimize"):
 
 
 def run(study, count, sign=1):
-    """Ask and tell so many trials; their parameters."""
+    """The parameters of all trials, after `count` more were asked and told."""
     params = ConfigParams(toy_space())
     for _ in range(count):
         trial = study.ask(params.distributions)

@@ -20,8 +20,8 @@ from workers.measure.timers.warm_up import WarmUp
 #: A candidate that takes this many times as long as the fastest may have shorter batches: their
 #: bias does not change the ranking.
 _SLOW = 4.0
-#: A batch is timed again if its threads have waited for this share of it, up to so many times.
-#: There are no more repetitions than batches that are kept.
+#: The share of its time for which the threads of a batch may wait, and how often a batch that
+#: waited longer is timed again. There are no more repetitions than batches that are kept.
 _WAITED, _REPETITIONS = 0.02, 8
 
 
