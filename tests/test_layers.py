@@ -71,8 +71,9 @@ ROOMS = {
         "tuner.tables",
         "tuner.traces",
     },
-    "tuner.bench": {
+    "tuner.compare": {
         "tuner.campaign",
+        "tuner.engine",
         "tuner.integrations",
         "tuner.progress",
         "tuner.runtime",
@@ -86,8 +87,9 @@ ROOMS = {
         "tuner.tables",
     },
     "tuner.upgrade": {
-        "tuner.bench",
+        "tuner.compare",
         "tuner.campaign",
+        "tuner.engine",
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",

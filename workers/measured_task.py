@@ -1,4 +1,4 @@
-"""What is built and measured, and the jobs for it; campaigns, `bench`, `verify` and `upgrade`."""
+"""What is built and measured, and the jobs for it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,14 @@ class MeasuredTask:
         return BuildJob(job_id, self.kernel, workload, config, self.device, timeout_s)
 
     def make_measure_job(
-        self, job_id: str, mode: Mode, candidates: tuple[Artifact, ...]
+        self,
+        job_id: str,
+        mode: Mode,
+        candidates: tuple[Artifact, ...],
+        check: Artifact | None = None,
     ) -> MeasureJob:
-        """A job with the time limit of one variant."""
+        """A job with the time limit of one variant. check: the first candidate, built for the check
+        size, on which it must be correct too."""
         return MeasureJob(
             job_id=job_id,
             kernel=self.kernel,
@@ -56,19 +61,16 @@ class MeasuredTask:
             timeout_s=self.measure_timeout_s,
             candidate_timeout_s=self.measure_timeout_s,
             baseline_timeout_s=self.baseline_timeout_s,
+            checks=(Check(self.check_size, check),) if self.check_size and check else (),
         )
 
     def make_confirmation(
         self, job_id: str, candidates: tuple[Artifact, ...], check: Artifact | None
     ) -> MeasureJob:
-        """A job that times candidates and baselines, interleaved.
-
-        check: the first candidate, built for the check size.
-        """
+        """A job that times candidates and baselines, interleaved. check: as above."""
         limits_s = self.measure_timeout_s * max(FINALS_TIME, len(candidates))
         return replace(
-            self.make_measure_job(job_id, Mode.CONFIRM, candidates),
+            self.make_measure_job(job_id, Mode.CONFIRM, candidates, check),
             baselines=self.baselines,
-            checks=(Check(self.check_size, check),) if self.check_size and check else (),
             timeout_s=limits_s + self.baseline_timeout_s * len(self.baselines),
         )

@@ -50,7 +50,7 @@ def test_a_config_wrong_only_on_the_check_size_is_found(tuner, folder):
     }
     assert rows["raises"]["status"] in ("runtime", "compile")
     assert "not today" in rows["raises"]["note"]
-    assert rows["ends"]["note"].startswith("at n=37: ")
+    assert rows["ends"]["note"].endswith("(at n=37)")
     assert rows["add"]["check_size"] == "n=37"
     assert rows["add"]["checked_by"] == "device"
     assert 0 <= rows["add"]["error"] <= 1e-5

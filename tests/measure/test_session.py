@@ -65,7 +65,9 @@ class FakeDevice:
 
     def check(self, ref, check):
         self.called_after_loss |= self.poisoned
-        return Failure(Status.CORRECTNESS, "odd") if check.artifact.config == BAD else None
+        if check.artifact.config == BAD:
+            return Failure(Status.CORRECTNESS, "odd")
+        return PreparedCandidate(Candidate("check", int), int, 0.0)
 
     def monitor(self):
         bits = next(self._reasons, 0)

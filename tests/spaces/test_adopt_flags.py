@@ -12,7 +12,7 @@ from test_families import interpret
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
-from tuner.bench import bench_target
+from tuner.compare import bench_target
 from tuner.settings import validate
 
 FILE = str(Path(spaces_flags.__file__).resolve())

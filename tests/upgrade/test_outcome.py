@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio
-from tuner.bench import BenchRow
+from tuner.compare import BenchRow
 from tuner.upgrade.entry_outcome import Result, judge
 
 MARGIN = 0.05

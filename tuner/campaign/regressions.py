@@ -19,7 +19,7 @@ from tuner.base.log_ratio import Verdict
 if TYPE_CHECKING:
     from results_db import Store
 
-#: Measures both configs of comparisons in one pass where it can, as `tuner.bench.remeasure`.
+#: Measures both configs of comparisons in one pass where it can, as `tuner.compare.remeasure`.
 Remeasure: TypeAlias = Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]]
 #: Seconds that a webhook has to answer.
 TIMEOUT_S = 5.0

@@ -33,7 +33,7 @@ from tuner.cli.variant_options import (
 from tuner.cli.winners import make_ratio, read_ratio
 
 if TYPE_CHECKING:
-    from tuner.bench import BenchRow, Pass
+    from tuner.compare import BenchRow, Pass
 
 #: What stands below a row on a terminal.
 _DETAILS = ("copy_share", "error", "deterministic", "config", "note")
@@ -135,7 +135,7 @@ def bench(
     from tuner.campaign import early_start
 
     early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])])
-    from tuner import bench as library
+    from tuner import compare as library
 
     overrides = {"measure.method": method, "measure.cache": cache, "measure.final_pairs": pairs}
     given = {key: value for key, value in overrides.items() if value is not None}

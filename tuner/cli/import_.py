@@ -59,7 +59,7 @@ def import_(
 
 def _workload(text: str | None) -> Workload | None:
     from search_spaces.records import Workload
-    from tuner.bench.targets import parsed_value
+    from tuner.compare.targets import parsed_value
 
     if text is None:
         return None

@@ -28,7 +28,7 @@ def with_kernel(
     Its limits and strategy are the defaults of campaigns, which `tuner.tune` has too. workloads: as
     for `tuner bench`; by default all that the kernel lists. Raises `TunerError`.
     """
-    from tuner.bench.targets import pick_kernel, pick_workloads
+    from tuner.compare.targets import pick_kernel, pick_workloads
     from tuner.settings.sections import CampaignConfig, TaskConfig
 
     found, kinds = pick_kernel(settings, base, spec, target)

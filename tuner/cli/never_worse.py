@@ -71,7 +71,7 @@ def _adjustment(
     package: Path | None,
     count: int,
 ) -> Callable[[LibraryTable], LibraryTable]:
-    from tuner.bench.row_comparison import RowComparison, parts_of
+    from tuner.compare.row_comparison import RowComparison, parts_of
     from tuner.integrations.never_worse import choose_sizes, never_worse
 
     specs = {name: kernel.spec for name, kernel in kernels.items()}

@@ -158,7 +158,7 @@ def _find_trial(store: Store, task: TaskInfo, number: int) -> TrialRecord:
 def _print_assembly(
     settings: Settings, base: Path, store: Store, task: TaskInfo, number: int
 ) -> None:
-    from tuner.bench import build_assembly
+    from tuner.compare import build_assembly
 
     trial = _find_trial(store, task, number)
     kernels = configured_kernels(settings, base)

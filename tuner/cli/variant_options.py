@@ -21,7 +21,7 @@ from tuner.cli.progress import LINE_EVERY_S
 if TYPE_CHECKING:
     from results_db.run_comparison import TaskComparison
     from search_spaces.records import Config
-    from tuner.bench import ProgressCallback, Variant
+    from tuner.compare import ProgressCallback, Variant
     from tuner.settings.sections import Settings
 
 SettingsOption = Annotated[
@@ -73,11 +73,11 @@ def remeasure(
     settings: Settings, base: Path, found: Sequence[TaskComparison], *, quiet: bool
 ) -> list[TaskComparison]:
     """The comparisons, with both configs measured in one pass where that is possible here."""
-    from tuner import bench
+    from tuner import compare
 
     kernels = configured_kernels(settings, base)
     with step_progress(quiet=quiet) as on_progress:
-        return bench.remeasure(settings, base, found, kernels, on_progress)
+        return compare.remeasure(settings, base, found, kernels, on_progress)
 
 
 def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from search_spaces.bound import BoundSpace
     from search_spaces.records import Workload
-    from tuner.bench import BenchTarget, CheckedVariant, Variant, VariantSelection
+    from tuner.compare import BenchTarget, CheckedVariant, Variant, VariantSelection
     from tuner.settings.sections import Settings
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
@@ -90,7 +90,7 @@ def verify(
     names = [kernel] if kernel else _list_kernels(settings, target)
     targets = [target] if target else []
     early_start.begin([(early_start.kinds_of(name), targets) for name in names], stand_ins=True)
-    from tuner import bench as library
+    from tuner import compare as library
 
     drawn = every or sample is not None
     if kernel is None:
@@ -155,7 +155,7 @@ def _select(
     seed: int,
 ) -> VariantSelection:
     """The named configs of one kernel, or those drawn or enumerated."""
-    from tuner import bench as library
+    from tuner import compare as library
 
     spaces: dict[Workload, BoundSpace] = {}
     variants = {
@@ -176,7 +176,7 @@ def _draw(
     spaces: dict[Workload, BoundSpace],
 ) -> Sequence[Variant]:
     """All configs of a workload or `count` of them, and a quarter as many of other workloads."""
-    from tuner import bench as library
+    from tuner import compare as library
 
     own = library.space_variants(target, workload, count, seed)
     elsewhere = -(-(count or _USUAL_SAMPLE) // 4)
@@ -187,7 +187,7 @@ def _spread(
     settings: Settings, base: Path, kernel: str, target: str | None, count: int, seed: int
 ) -> VariantSelection:
     """At least `count` random configs of a kernel, drawn in equal parts for all its workloads."""
-    from tuner import bench as library
+    from tuner import compare as library
 
     found = library.bench_target(settings, base, kernel, workloads=None, target=target, timed=False)
     each = -(-count // len(found.workloads))

@@ -18,9 +18,10 @@ from tuner.engine.instructions import (
     Tick,
 )
 from tuner.engine.task_progress import progress
-from tuner.engine.task_spec import TaskBudget, TaskSpec
+from tuner.engine.task_spec import Aim, TaskBudget, TaskSpec
 
 __all__ = [
+    "Aim",
     "Build",
     "BuildersChanged",
     "Drain",

@@ -9,6 +9,8 @@ measured again alone. A job that was lost says nothing about any trial.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
 
 from results_db.stored_records import Stage
 from search_spaces.records import Status
@@ -18,6 +20,7 @@ from tuner.engine.jobs import Job, Work
 from tuner.engine.losses import MAX_LOSSES, too_many_losses
 from tuner.engine.requests import method_of
 from tuner.engine.task import Task
+from tuner.engine.task_spec import Aim
 from tuner.engine.trial import Trial, TrialState
 from workers.job_records import Artifact, Failure, JobLost, Measured, Measurement
 
@@ -30,6 +33,8 @@ def handle_build(job: Job, result: Artifact | Failure) -> list[Record]:
     task.build_faults.clear()
     if job.work is Work.CHECK_BUILD:
         task.search.trials.take_check_build(trial, result)
+        if task.spec.aim is Aim.VERIFY and isinstance(result, Failure):
+            return _fail_check(task, trial, result)
         return []
     if trial.state is TrialState.DONE:
         _handle_rebuild(task, trial, result)
@@ -38,8 +43,10 @@ def handle_build(job: Job, result: Artifact | Failure) -> list[Record]:
         return task.finish(trial, trial_records.of_failed_build(task.spec, trial, result))
     if task.spec.compile_only and not task.spec.verify:
         return task.finish(trial, trial_records.of_build(task.spec, trial, result))
-    # A new binary is measured next. A duplicate takes the result of the first trial with it.
-    first = task.search.trials.take_build(trial, result).record
+    # A new binary is measured next. A duplicate takes the result of the first trial with it, except
+    # among given configs.
+    own = task.spec.aim is not Aim.SEARCH
+    first = task.search.trials.take_build(trial, result, alone=own).record
     if first is None:
         return []
     return task.finish(trial, trial_records.of_duplicate_binary(task.spec, trial, result, first))
@@ -53,6 +60,8 @@ def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
         task.method = task.method or method_of(result)
     if job.decides:
         return task.take_final_measurement(result)
+    if job.work is Work.COMPARISON:
+        return [*_take_comparison(job, event.worker_id, result)]
     if not job.searches:
         return []
     if isinstance(result, Failure):
@@ -74,7 +83,7 @@ def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list
         task.finals.job_lost(event.reason)
     instructions: list[Instruction] = []
     for trial in trials:
-        if len(trials) > 1:
+        if len(trials) > 1 and job.work is not Work.COMPARISON:
             task.search.trials.isolate(trial)
         instructions += _retry(job, trial, event.reason)
     if faults.hopeless and task.stage is not Stage.DONE and not draining:
@@ -97,6 +106,13 @@ def _handle_rebuild(task: Task, trial: Trial, result: Artifact | Failure) -> Non
         task.search.drop_incumbent()
 
 
+def _fail_check(task: Task, trial: Trial, failure: Failure) -> list[Record]:
+    """A config that is to be verified cannot be built at the check size."""
+    size = task.spec.check_size
+    failure = replace(failure, message=f"{failure.message} (at {size.key if size else ''})")
+    return task.finish(trial, trial_records.of_failed_build(task.spec, trial, failure))
+
+
 # -- measurements ----------------------------------------------------------------------------------
 def _trials_measured(job: Job, worker_id: str, result: Measurement) -> list[Record]:
     """Every candidate has its outcome, or was not reached and is measured again."""
@@ -117,6 +133,21 @@ def _trials_measured(job: Job, worker_id: str, result: Measurement) -> list[Reco
         )
         records += job.task.finish(trial, trial_records.with_time(record, kept))
     return records
+
+
+def _take_comparison(
+    job: Job, worker_id: str, result: Measurement | Failure
+) -> Iterator[Instruction]:
+    """Given configs were timed side by side, or the pass failed as a whole: each has its result."""
+    task, spec = job.task, job.task.spec
+    for index, trial in enumerate(job.trials):
+        if isinstance(result, Failure):
+            record = trial_records.of_failed_job(spec, trial, worker_id, result)
+        else:
+            record = trial_records.of_comparison(spec, job.trials, worker_id, result, index)
+        yield from task.finish(trial, record)
+    if isinstance(result, Measurement):
+        yield task.select_first(job.trials, result)
 
 
 def _failed_together(job: Job, worker_id: str, failure: Failure) -> list[Record]:

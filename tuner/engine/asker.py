@@ -13,7 +13,7 @@ from search_spaces.records import Config, config_key
 from tuner.engine import default_config
 from tuner.engine.ranking import Ranking
 from tuner.engine.stopping_rule import StoppingRule
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.trial_table import TrialTable
 from tuner.engine.warm_start import StartConfigs
@@ -141,7 +141,7 @@ class Asker:
 
     def _default_replacement(self) -> Config | None:
         """A listed config to ask because the default fails, even beyond the budget of trials."""
-        if self._closed or self._spec.compile_only:
+        if self._closed or self._spec.compile_only or self._spec.aim is not Aim.SEARCH:
             return None
         return default_config.next_listed(self._spec, self._trials)
 

@@ -10,7 +10,7 @@ from tuner.engine.instructions import Build, Measure
 from tuner.engine.jobs import Job, Work, next_batch
 from tuner.engine.requests import build_request, measure_request
 from tuner.engine.task import Task
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial import Trial, TrialState
 from workers import backend_kinds
 from workers.job_records import Measurement, WorkerInfo
@@ -100,7 +100,8 @@ class Dispatcher:
         for task in tasks:
             building = task.stage is Stage.SEARCH and task.search.trials.count(TrialState.BUILDING)
             cached = worker.cache_rank(task) < CACHED_TASKS
-            if building and not task.spec.compile_only and not cached:
+            searched = task.spec.aim is Aim.SEARCH and not task.spec.compile_only
+            if building and searched and not cached:
                 return Job(Work.PREPARATION, task, worker.worker_id)
         return None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.engine.task import Task
+from tuner.engine.task_spec import Aim
 from tuner.engine.trial import Trial, TrialState
 
 #: Candidates of one job: enough to share the incumbent's samples, few enough to answer soon.
@@ -28,6 +29,8 @@ class Work(StrEnum):
     VERIFICATION = "verification"
     #: Verifies trials and compares them with the incumbent.
     SCREENING = "screening"
+    #: Compares the given configs of a task with its baselines in a fresh process.
+    COMPARISON = "comparison"
     #: Compares all finalists of the task.
     RACE = "race"
     #: Measures the winner against runner-up, default and baselines in a fresh process.
@@ -54,8 +57,8 @@ class Job:
 
     @property
     def searches(self) -> bool:
-        """Whether it measures trials of the search."""
-        return self.work in (Work.VERIFICATION, Work.SCREENING)
+        """Whether it measures trials of the search, or given ones."""
+        return self.work in (Work.VERIFICATION, Work.SCREENING, Work.COMPARISON)
 
     @property
     def decides(self) -> bool:
@@ -69,13 +72,18 @@ class Job:
 
 
 def next_batch(task: Task, worker_id: str, idle: int = 1) -> Job | None:
-    """The next job for trials of the search, or None. The trials are shared by `idle` devices.
+    """The next job for trials that are built, or None. Those of a search are shared by `idle`
+    devices.
 
     Trials with a known time go first, for they need no incumbent and may become one. Without an
     incumbent, one trial at a time is timed: how long a hanging one may be silent is not known yet.
     While the incumbent's artifact is being rebuilt, nothing is screened.
     """
-    search = task.search
+    search, aim = task.search, task.spec.aim
+    if aim is not Aim.SEARCH:
+        given = tuple(search.list_given())
+        work = Work.COMPARISON if aim is Aim.COMPARE else Work.VERIFICATION
+        return Job(work, task, worker_id, given) if given else None
     ready = search.order_ready()
     if not ready:
         return None

@@ -54,6 +54,37 @@ def selection(
     )
 
 
+def comparison(
+    given: Sequence[Trial], measurement: Measurement, default: Trial | None, final_pairs: int
+) -> SelectionRecord:
+    """The first of the given configs that was timed, as the winner, and those that tie with it.
+
+    final_pairs: the protocol's.
+    """
+    outcomes = dict(zip((each.number for each in given), measurement.outcomes, strict=True))
+    timed = {
+        number: each
+        for number, each in outcomes.items()
+        if isinstance(each, Timing) and each.samples_us
+    }
+    if not timed:
+        config, why = given[0].config, "no given config was timed"
+        return SelectionRecord(config, (config,), Verdict.UNDECIDED, why)
+    winner, *others = (each for each in given if each.number in timed)
+    equal = Verdict.SAME, Verdict.UNDECIDED
+    ties = [each for each in others if timed[each.number].log_ratio.verdict() in equal]
+    return selection(
+        [winner, *ties],
+        timed[winner.number],
+        outcomes,
+        measurement,
+        others,
+        default if default is not None and default.number in outcomes else None,
+        "the first of the given configs",
+        final_pairs,
+    )
+
+
 def race_records(
     trials: Mapping[str, Trial], measurement: Measurement, result: TieSet
 ) -> list[FinalRecord]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
+from tuner.engine.task_spec import Aim
 from tuner.engine.trial import Trial
 from workers import backend_kinds
 from workers.job_records import (
@@ -54,17 +55,21 @@ def measure_request(job: Job, job_id: str) -> MeasureJob:
             request = spec.make_measure_job(job_id, Mode.RACE, _finalists(task))
             request = replace(request, timeout_s=spec.measure_timeout_s * FINALS_TIME)
         case Work.CONFIRMATION:
-            check = task.finals.candidates()[0].check_artifact if task.finals else None
-            built = check if isinstance(check, Artifact) else None
-            request = spec.make_confirmation(job_id, _finalists(task), built)
+            first = task.finals.candidates()[0] if task.finals else None
+            request = spec.make_confirmation(job_id, _finalists(task), _check_of(first))
+        case Work.COMPARISON:
+            built = _artifacts(job.trials)
+            request = spec.make_confirmation(job_id, built, _check_of(job.trials[0]))
         case _:
             request = _trials_request(job, job_id)
-    known = task.search.trials.verified.intersection(a.binary_hash for a in request.candidates)
+    searches = spec.aim is Aim.SEARCH
+    candidates = frozenset(each.binary_hash for each in request.candidates)
+    known = candidates.intersection(task.search.trials.verified)
     return replace(
         request,
         protocol=_protocol(task, request.mode),
-        # A confirmation trusts no earlier verification.
-        verified=frozenset(() if request.mode is Mode.CONFIRM else known),
+        # Confirmations, and tasks that verify, trust no earlier verification.
+        verified=known if searches and request.mode is not Mode.CONFIRM else frozenset(),
         candidate_timeout_s=silent_s,
         upcoming_baselines=spec.baselines if request.mode in _BEFORE_CONFIRMATION else (),
     )
@@ -79,11 +84,17 @@ def _trials_request(job: Job, job_id: str) -> MeasureJob:
     spec, incumbent = job.task.spec, job.incumbent
     candidates = _artifacts([*job.trials, *([incumbent] if incumbent else [])])
     mode = Mode.SCREENING if job.work is Work.SCREENING else Mode.VERIFY
+    check = _check_of(job.trials[0]) if spec.aim is Aim.VERIFY else None
     return replace(
-        spec.make_measure_job(job_id, mode, candidates),
+        spec.make_measure_job(job_id, mode, candidates, check),
         incumbent=incumbent is not None,
         timeout_s=spec.measure_timeout_s * max(1.0, len(candidates) / _CANDIDATES_PER_LIMIT),
     )
+
+
+def _check_of(trial: Trial | None) -> Artifact | None:
+    built = None if trial is None else trial.check_artifact
+    return built if isinstance(built, Artifact) else None
 
 
 def _finalists(task: Task) -> tuple[Artifact, ...]:
@@ -114,7 +125,8 @@ def _protocol(task: Task, mode: Mode) -> MeasurementProtocol:
 def _silence_limit_s(task: Task) -> float:
     """How long a candidate may give no heartbeat before it counts as a hang."""
     spec, incumbent = task.spec, task.search.incumbent
-    if not backend_kinds.spec_of_stored(spec.device.kind).accelerator:
+    accelerator = backend_kinds.spec_of_stored(spec.device.kind).accelerator
+    if spec.aim is not Aim.SEARCH or not accelerator:
         return spec.measure_timeout_s
     if incumbent is None or incumbent.score is None:
         return spec.measure_timeout_s * _SILENT_FIRST

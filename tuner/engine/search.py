@@ -14,7 +14,7 @@ from search_spaces.records import Config, config_key
 from tuner.engine import trial_records
 from tuner.engine.asker import Asker
 from tuner.engine.ranking import Ranking
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.trial_table import TrialTable
 from tuner.engine.warm_start import nearest_winners
@@ -118,8 +118,29 @@ class Search:
         first = trials[:_EARLY_CHECKS] if self.spec.check_size is not None else []
         return [trial for trial in first if trial.check_artifact is None]
 
+    def list_given(self) -> list[Trial]:
+        """The given configs that a device can have now: one to verify, or all to compare them."""
+        ready = sorted(self.trials.in_state(TrialState.READY), key=lambda each: each.number)
+        checked = [trial for trial in ready if self.is_check_ready(trial)]
+        if self.spec.aim is Aim.VERIFY:
+            return checked[:1]
+        every = len(self.trials) == len(self.spec.given)
+        return checked if every and len(checked) == self.trials.open else []
+
+    def is_check_ready(self, trial: Trial) -> bool:
+        """Whether a given config is built at the check size as far as the aim of the task needs it:
+        of a comparison the first config, of a verification each that is valid there."""
+        spec = self.spec
+        needed = spec.check_size is not None and (
+            trial.number == 0 if spec.aim is Aim.COMPARE else trial.key not in spec.unchecked
+        )
+        return not needed or trial.check_artifact is not None
+
     def checks_to_build(self) -> list[Trial]:
-        """Trials to build at the check size while the last results are awaited."""
+        """Trials to build at the check size: while the last results are awaited, or as given."""
+        if self.spec.aim is not Aim.SEARCH:
+            waiting = self.trials.in_state(TrialState.READY)
+            return [trial for trial in waiting if not self.is_check_ready(trial)]
         awaiting = self.asker.waiting_for_results and self.trials.open
         return self.without_check(self.ranking.trials()) if awaiting else []
 

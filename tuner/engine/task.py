@@ -15,14 +15,14 @@ from results_db.stored_records import (
     TrialRecord,
 )
 from search_spaces.records import Config
+from tuner.engine import outcome_records
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import Fault, Instruction, Record, Select, SetStage
 from tuner.engine.losses import FaultStreak
-from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial import Trial, TrialState
-from tuner.engine.trial_records import of_duplicate_binary
+from tuner.engine.trial_records import of_build, of_duplicate_binary
 from workers.job_records import Failure, KernelRef, Measurement, Mode
 from workers.measure.timers.methods import METHODS
 
@@ -96,8 +96,10 @@ class Task:
         After a search, begin the finals, or take over the outcome of an earlier task.
         """
         instructions: list[Instruction] = []
+        if self.spec.aim is not Aim.SEARCH:
+            return self._settle_given(draining=draining)
         if self.stage is Stage.SEARCH and self.search.asker.exhausted:
-            settled = settled_outcome(self.search)
+            settled = outcome_records.settled_outcome(self.search)
             if settled is not None:
                 return [self._select(*settled), *self._close()]
             self.finals = Finals(self.search)
@@ -116,6 +118,26 @@ class Task:
                 instructions.append(self._select(selection, ()))
             instructions += self._close()
         return instructions
+
+    def _settle_given(self, *, draining: bool) -> list[Instruction]:
+        """Leave settled builds of a comparison unmeasured, and end where all is done."""
+        spec, given = self.spec, self.search.list_given()
+        built = [(each, each.artifact) for each in given if each.artifact is not None]
+        instructions: list[Instruction] = []
+        artifacts = [artifact for _, artifact in built]
+        if spec.is_settled is not None and spec.is_settled(spec.device, artifacts):
+            for trial, artifact in built:
+                instructions += self.finish(trial, of_build(spec, trial, artifact))
+        if self.search.asker.exhausted:
+            instructions += self._leave("interrupted") if draining else self._close()
+        return instructions
+
+    def select_first(self, given: Sequence[Trial], measured: Measurement) -> Select:
+        """The outcome of a comparison."""
+        default = self.search.trials.of(self.spec.default)
+        pairs = self.spec.protocol.final_pairs
+        found = outcome_records.comparison(given, measured, default, pairs)
+        return self._select(found, outcome_records.baselines(measured))
 
     def take_final_measurement(self, result: Measurement | Failure) -> list[Instruction]:
         """The race or the confirmation was measured, or failed as a whole."""

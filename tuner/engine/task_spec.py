@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from results_db.stored_records import TaskInfo, TrialRecord
-from search_spaces.records import Config, Value
+from search_spaces.records import Config, Device, Value
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
+from workers.job_records import Artifact
 from workers.measure.race.screening import was_dropped
 from workers.measured_task import MeasuredTask
+
+
+class Aim(StrEnum):
+    """What a task is for. The tasks of campaigns search; the others evaluate given configs."""
+
+    #: Find the fastest config and confirm it.
+    SEARCH = "search"
+    #: Time the given configs side by side, in one confirmation.
+    COMPARE = "compare"
+    #: Check the results of the given configs, also at the check size. Nothing is timed.
+    VERIFY = "verify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,13 @@ class TaskSpec(MeasuredTask):
     strategy: Strategy
     default: Config
     budget: TaskBudget
+    aim: Aim = Aim.SEARCH
+    #: The configs that a task evaluates which does not search; the ratios are to the first one's.
+    given: Sequence[Config] = ()
+    #: Of these, the keys of configs that are invalid at the check size.
+    unchecked: Collection[str] = ()
+    #: Whether a comparison need not measure on a device what was built; None: it measures.
+    is_settled: Callable[[Device, Sequence[Artifact]], bool] | None = None
     #: No such device is available: variants are built for the target and, with `verify`, run in
     #: Triton's interpreter. Nothing is timed.
     compile_only: bool = False

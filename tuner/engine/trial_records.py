@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial import Trial
 from workers.job_records import Artifact, Failure, Measurement, StaticFacts, Timing
 
@@ -132,12 +133,28 @@ def of_measurement(
     )
 
 
+def of_comparison(
+    spec: TaskSpec, trials: Sequence[Trial], worker: str, measurement: Measurement, index: int
+) -> TrialRecord:
+    """A given config's outcome beside the others; its ratio is to the first one that was timed."""
+    record = of_measurement(spec, trials[index], worker, measurement, index=index)
+    outcome = measurement.outcomes[index]
+    if not isinstance(outcome, Timing) or not outcome.samples_us:
+        return record
+    timed = (
+        trial
+        for trial, each in zip(trials, measurement.outcomes, strict=True)
+        if isinstance(each, Timing) and each.samples_us
+    )
+    return replace(record, incumbent=next(timed).key, log_ratio=outcome.log_ratio)
+
+
 def was_reached(spec: TaskSpec, outcome: Timing | Failure, kept: TrialRecord | None) -> bool:
     """Whether a device measured this candidate before the job ended early.
 
     kept: the candidate's known time, with which it is only verified.
     """
-    if isinstance(outcome, Failure) or spec.compile_only:
+    if isinstance(outcome, Failure) or spec.compile_only or spec.aim is Aim.VERIFY:
         return True
     return outcome.error >= 0 if kept is not None else bool(outcome.samples_us)
 

@@ -99,16 +99,17 @@ class TrialTable(Mapping[str, Trial]):
         if trial.state is TrialState.ASKED:
             self._move(trial, TrialState.BUILDING)
 
-    def take_build(self, trial: Trial, artifact: Artifact) -> Trial:
+    def take_build(self, trial: Trial, artifact: Artifact, *, alone: bool = False) -> Trial:
         """Measure the trial next, or wait for the first trial with its binary, which is returned.
 
+        alone: it has a measurement of its own, whatever its binary.
         If that one has its result already, the caller finishes this trial with it. A trial that has
         its own was built again for its artifact only.
         """
         trial.artifact = artifact
         if trial.state is TrialState.DONE:
             return trial
-        first = self.by_binary.setdefault(artifact.binary_hash, trial)
+        first = trial if alone else self.by_binary.setdefault(artifact.binary_hash, trial)
         if first is trial or first.record is None:
             self._move(trial, TrialState.READY if first is trial else TrialState.WAITING)
         return first

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
-from tuner.engine.task_spec import TaskSpec
+from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial_table import TrialTable
 
 #: How many winners of neighbouring workloads are tried.
@@ -80,6 +80,8 @@ class StartConfigs:
 
 def _start_configs(spec: TaskSpec) -> Iterator[tuple[Config, str]]:
     """Configs with their sources. A strategy that replays reaches known results by itself."""
+    if spec.aim is not Aim.SEARCH:
+        return
     yield spec.default, "default"
     if not spec.strategy.replays:
         known = sorted(spec.known, key=lambda r: (r.median_us is None, r.median_us or 0.0))

@@ -85,7 +85,7 @@ class Promoter:
     run_id: int
     folder: Path
     kernels: Mapping[str, Kernel]
-    #: Measures both configs of comparisons again where it can, as `tuner.bench.remeasure`.
+    #: Measures both configs of comparisons again where it can, as `tuner.compare.remeasure`.
     remeasure: Remeasure | None = None
 
     def promote(self, on_wait: Callable[[], None]) -> list[PromotionRecord]:

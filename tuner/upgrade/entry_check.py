@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from search_spaces.declaration import guarded_calls
-from search_spaces.errors import FindingError, TunerError
-from search_spaces.records import Config, Workload, config_key
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Device, Workload, config_key
 from tuner.base.statistics import median_interval
-from tuner.bench import (
+from tuner.compare import (
     BenchTarget,
-    LocalSession,
-    Pass,
+    Evaluated,
+    GivenTask,
     ProgressCallback,
-    SideBySide,
     Variant,
     default_of,
-    group_by_pool,
+    evaluate,
+    make_pass,
 )
+from tuner.engine import Aim
 from tuner.runtime import Entry
 from tuner.settings.sections import Settings
 from tuner.upgrade.entry_outcome import EntryOutcome, Result, judge
 from tuner.upgrade.evidence import Evidence, evidence_of
 from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
-from workers.job_records import Artifact, Failure
+from workers.job_records import Artifact
 
 #: The number of further configs that are checked, after the winner and the default.
 RUNNERS_UP = 3
@@ -49,22 +49,35 @@ def check_entries(
     tables: Sequence[TableHere],
     options: CheckOptions,
     on_progress: ProgressCallback,
-) -> Iterator[EntryOutcome]:
+) -> list[EntryOutcome]:
     """The outcome of every entry, table by table.
 
-    Each entry is one interleaved pass, as in `tuner bench`, of its winner, its runners-up and the
-    default config. An entry is built only, and stays as it is, where the database has the binaries
-    of all of them, none has changed, and neither device nor driver has.
+    Each entry is a comparison, as in `tuner bench`, of its winner, its runners-up and the default
+    config. An entry is built only, and stays as it is, where the database has the binaries of all
+    of them, none has changed, and neither device nor driver has.
     """
-    done, total = 0, sum(len(item.table.entries) for item in tables)
-    for (runner, paths), shared in group_by_pool(tables, attrgetter("target")).items():
-        with LocalSession(settings, runner, paths, on_progress) as session:
-            for item in shared:
-                known = evidence_of(settings.database.url, item.table)
-                for at, entry in enumerate(item.table.entries):
-                    on_progress(f"checking {item.table.kernel}", done, total)
-                    yield _EntryCheck(settings, options, session, item, entry, known.get(at)).run()
-                    done += 1
+    checks = []
+    for item in tables:
+        known = evidence_of(settings.database.url, item.table)
+        checks += [
+            _EntryCheck(settings, options, item, entry, known.get(at))
+            for at, entry in enumerate(item.table.entries)
+        ]
+    prepared = [check.prepare() for check in checks]
+    given = [each for each in prepared if isinstance(each, GivenTask)]
+    found = iter(
+        evaluate(
+            settings,
+            given,
+            Aim.COMPARE,
+            build_only=options.build_only,
+            on_progress=on_progress,
+        )
+    )
+    return [
+        check.judge(next(found)) if isinstance(each, GivenTask) else each
+        for check, each in zip(checks, prepared, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,6 @@ class _EntryCheck:
 
     settings: Settings
     options: CheckOptions
-    session: LocalSession
     here: TableHere
     entry: Entry
     evidence: Evidence | None
@@ -97,7 +109,8 @@ class _EntryCheck:
             search_device_s=known.device_s if known else None,
         )
 
-    def run(self) -> EntryOutcome:
+    def prepare(self) -> GivenTask | EntryOutcome:
+        """The comparison to make; the outcome where the kernel refuses the entry."""
         outcome = self.outcome
         try:
             guarded_calls.check(self.target.kernel, outcome.workload)
@@ -107,31 +120,27 @@ class _EntryCheck:
             return replace(outcome, note=error.message)
         if reason is not None:
             return replace(outcome, result=Result.NO_LONGER_BUILDS, note=f"not valid: {reason}")
-        check = SideBySide(self.settings, self.target, self.session, outcome.workload, variants)
-        builds = check.build()
-        built, unchanged = builds.variants, self._unchanged(builds.variants)
-        try:
-            only_built = unchanged or self.options.build_only
-            measured = check.make_unmeasured(builds) if only_built else check.measure(builds)
-        except FindingError as error:
-            return replace(outcome, note=error.message, built=len(built))
-        outcome = replace(outcome, built=len(built), measurement=measured)
-        artifact = next((item for item in built if isinstance(item, Artifact)), None)
-        if artifact is not None:
-            timed = any(row.samples_us for row in measured.rows)
-            tools = measured.toolchain if timed else artifact.toolchain
-            outcome = replace(outcome, toolchain=tools)
-        if unchanged:
-            return replace(outcome, result=Result.SAME, note="its binaries have not changed")
-        return self._judge_pass(outcome, measured, built)
 
-    def _judge_pass(
-        self, outcome: EntryOutcome, measured: Pass, built: Sequence[Artifact | Failure]
-    ) -> EntryOutcome:
-        if self.options.build_only and isinstance(built[0], Artifact):
+        def is_settled(device: Device, built: Sequence[Artifact]) -> bool:
+            return len(built) == len(variants) and self._is_unchanged(device, built)
+
+        return GivenTask(self.target, outcome.workload, variants, is_settled=is_settled)
+
+    def judge(self, found: Evaluated) -> EntryOutcome:
+        """The outcome, from what became of the comparison."""
+        measured = make_pass(self.settings, found)
+        built = {key: each.binary_hash for key, each in found.trials.items() if each.binary_hash}
+        tools = found.task.key.toolchain if built else None
+        outcome = replace(self.outcome, built=len(built), measurement=measured, toolchain=tools)
+        rows, timed = measured.rows, any(row.samples_us for row in measured.rows)
+        if self.options.build_only and config_key(self.entry.config) in built:
             return self._only_built(outcome, built)
-        judgement = judge(measured.rows, self.entry.median_us, self.options.margin)
-        winner, better = measured.rows[0], judgement.better
+        if not timed and all(row.message == "not timed" for row in rows):
+            return replace(outcome, result=Result.SAME, note="its binaries have not changed")
+        if not timed and len(built) > 1 and len({row.message for row in rows}) == 1:
+            return replace(outcome, note=f"the pass failed as a whole: {rows[0].message}")
+        judgement = judge(rows, self.entry.median_us, self.options.margin)
+        winner, better = rows[0], judgement.better
         faster = better.log_ratio if better else None
         low_us, high_us = median_interval(winner.samples_us) or (None, None)
         return replace(
@@ -143,22 +152,16 @@ class _EntryCheck:
             high_us=high_us,
             better=better.config if better else None,
             gain=(-faster).ratio if faster and winner.median_us else None,
-            measured=sum(bool(row.samples_us) for row in measured.rows),
+            measured=sum(bool(row.samples_us) for row in rows),
             device_s=measured.device_s,
         )
 
-    def _only_built(
-        self, outcome: EntryOutcome, built: Sequence[Artifact | Failure]
-    ) -> EntryOutcome:
+    def _only_built(self, outcome: EntryOutcome, built: Mapping[str, str]) -> EntryOutcome:
+        """built: digests of binaries by config key."""
         known = self.evidence.binaries if self.evidence else {}
-        pairs = [
-            (known.get(config_key(item.config), ""), item.binary_hash)
-            for item in built
-            if isinstance(item, Artifact)
-        ]
-        if any(was and was != now for was, now in pairs):
+        if any(known.get(key) not in (None, "", now) for key, now in built.items()):
             return replace(outcome, result=Result.CHANGED, note="a binary has changed")
-        missing = any(not was for was, _ in pairs)
+        missing = any(not known.get(key) for key in built)
         note = "the database does not have all its binaries" if missing else ""
         return replace(outcome, result=Result.BUILDS, note=note)
 
@@ -180,22 +183,19 @@ class _EntryCheck:
             found[default_key] = Variant(name, default.config)
         return tuple(found.values())
 
-    def _unchanged(self, built: Sequence[Artifact | Failure]) -> bool:
+    def _is_unchanged(self, device: Device, built: Sequence[Artifact]) -> bool:
         """Whether all binaries are those of the stored search, and what runs them is the same."""
         known, kernel = self.evidence, self.target.kernel
-        device = self.target.device_of(self.session)
         if known is None or self.here.table.device.fingerprint != device.fingerprint:
             return False
         if self.here.table.launch_hash != kernel.launch_hash():
             return False
-        for result in built:
-            if not isinstance(result, Artifact):
-                return False
-            if known.binaries.get(config_key(result.config)) != result.binary_hash:
-                return False
-            was, now = known.toolchain, result.toolchain
-            # Variants for processors call torch's own operators, which no binary of theirs covers.
-            calls_torch = not backend_kinds.spec_of_stored(self.here.table.device.kind).accelerator
-            if was.driver != now.driver or (calls_torch and was.torch != now.torch):
-                return False
-        return True
+        # Variants for processors call torch's own operators, which no binary of theirs covers.
+        calls_torch = not backend_kinds.spec_of_stored(self.here.table.device.kind).accelerator
+        was = known.toolchain
+        return all(
+            known.binaries.get(config_key(each.config)) == each.binary_hash
+            and was.driver == each.toolchain.driver
+            and not (calls_torch and was.torch != each.toolchain.torch)
+            for each in built
+        )

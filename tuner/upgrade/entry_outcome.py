@@ -10,7 +10,7 @@ from pathlib import Path
 from search_spaces.records import Config, Status, Toolchain, Workload
 from tuner.base.log_ratio import Verdict
 from tuner.base.statistics import median_interval
-from tuner.bench import BenchRow, Pass
+from tuner.compare import BenchRow, Pass
 from tuner.runtime import Entry
 
 _NOT_BUILT = (Status.CONSTRAINTS, Status.COMPILE)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from results_db import NothingStoredError, Store
@@ -25,23 +24,23 @@ from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, Workload, config_key
-from tuner.bench import (
+from tuner.compare import (
     BenchTarget,
-    LocalSession,
+    Evaluated,
+    GivenTask,
     ProgressCallback,
     Variant,
     bench_target,
-    check_variants,
+    evaluate,
     find_spec,
-    group_by_pool,
 )
+from tuner.engine import Aim
 from tuner.settings.sections import Settings
 from tuner.tables.results import digest_binaries
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import renew_sizes, rule_of
 from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
-from workers.job_records import Artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,10 @@ class Carried:
 class _Claim:
     """What the stored result says: its configs, and what they launch."""
 
+    #: Builds for the device of the result.
+    target: BenchTarget
     workload: Workload
-    winner: Config
-    #: The winner, and the configs whose launches have to be equal as well.
+    #: The config that ships, then those whose launches have to be equal as well.
     configs: tuple[Config, ...]
     #: Their digests by config key, or one digest of all.
     binaries: Mapping[str, str] | str | None
@@ -85,38 +85,37 @@ def restamp_tables(
     another one.
     """
     stale = [item for item in tables if not _is_current(item.target.kernel, item)]
-    done, total = 0, sum(len(item.table.entries) for item in stale)
-    for (runner, paths), shared in group_by_pool(stale, attrgetter("target")).items():
-        with LocalSession(settings, runner, paths, on_progress) as session:
-            for item in shared:
-                proof = _Proof(settings, item.target, session)
-                kept = []
-                for entry in item.table.entries:
-                    workload = Workload.from_mapping(entry.key)
-                    claim = _Claim(
-                        workload,
-                        entry.config,
-                        (entry.config, *entry.tie_set),
-                        f"{entry.provenance.get('binaries') or ''}" or None,
-                        item.table.toolchain.get("triton", ""),
-                    )
-                    reason = proof.find_doubt(claim)
-                    if not reason:
-                        kept.append(entry)
-                    done += 1
-                    on_progress(f"comparing {item.table.kernel}", done, total)
-                    yield Carried(item.table.kernel, workload.key, f"{item.path}", reason)
-                if kept and not dry_run and (drop or len(kept) == len(item.table.entries)):
-                    kernel, device = item.target.kernel, item.target.device
-                    renewed = tuple(renew_sizes(kernel, device, each, each) for each in kept)
-                    table = replace(
-                        item.table,
-                        entries=renewed,
-                        rule=rule_of(renewed),
-                        launch_hash=kernel.launch_hash(),
-                        kernel_hashes=kernel.kernel_hashes(),
-                    )
-                    write_output(item.path, text_of(table).encode(), "make it writable")
+    claims = [
+        _Claim(
+            item.target,
+            Workload.from_mapping(entry.key),
+            (entry.config, *entry.tie_set),
+            f"{entry.provenance.get('binaries') or ''}" or None,
+            item.table.toolchain.get("triton", ""),
+        )
+        for item in stale
+        for entry in item.table.entries
+    ]
+    doubts = iter(_find_doubts(settings, claims, on_progress))
+    for item in stale:
+        kept = []
+        for entry in item.table.entries:
+            reason = next(doubts)
+            if not reason:
+                kept.append(entry)
+            workload = Workload.from_mapping(entry.key)
+            yield Carried(item.table.kernel, workload.key, f"{item.path}", reason)
+        if kept and not dry_run and (drop or len(kept) == len(item.table.entries)):
+            kernel, device = item.target.kernel, item.target.device
+            renewed = tuple(renew_sizes(kernel, device, each, each) for each in kept)
+            table = replace(
+                item.table,
+                entries=renewed,
+                rule=rule_of(renewed),
+                launch_hash=kernel.launch_hash(),
+                kernel_hashes=kernel.kernel_hashes(),
+            )
+            write_output(item.path, text_of(table).encode(), "make it writable")
 
 
 def restamp_results(
@@ -142,14 +141,15 @@ def restamp_results(
                     yield replace(_outcome_of(task), reason=target)
                 elif target.kernel.launch_hash() != task.key.launch_hash:
                     found.append((task, target))
-            done = 0
-            for (runner, paths), shared in group_by_pool(found, itemgetter(1)).items():
-                with LocalSession(settings, runner, paths, on_progress) as session:
-                    for task, target in shared:
-                        proof = _Proof(settings, target, session)
-                        yield _carry(store, task, proof, dry_run)
-                        done += 1
-                        on_progress("comparing results", done, len(found))
+            claims = [_claim_of(store, task, target) for task, target in found]
+            doubts = _find_doubts(settings, claims, on_progress)
+            for (task, target), reason in zip(found, doubts, strict=True):
+                kernel = target.kernel
+                if not reason and not dry_run:
+                    launch_hash, hashes = kernel.launch_hash(), kernel.kernel_hashes()
+                    renewed = replace(task.key, launch_hash=launch_hash, kernel_hashes=hashes)
+                    store.renew_identity(task.task_id, renewed)
+                yield replace(_outcome_of(task), reason=reason)
     except NothingStoredError:
         return
 
@@ -158,25 +158,17 @@ def _outcome_of(task: TaskInfo) -> Carried:
     return Carried(task.key.kernel, task.key.workload.key, f"task {task.task_id}")
 
 
-def _carry(store: Store, task: TaskInfo, proof: _Proof, dry_run: bool) -> Carried:
-    """The outcome of one task."""
-    key, chosen, kernel = task.key, task.selection, proof.target.kernel
-    assert chosen is not None
-    timed = [t for t in store.trials(task.task_id) if t.status is Status.CORRECT]
-    claim = _Claim(
-        key.workload,
-        select_shipped(chosen).config,
-        tuple(trial.config for trial in timed),
-        {config_key(trial.config): trial.binary_hash for trial in timed},
-        key.toolchain.triton,
-    )
-    reason = proof.find_doubt(claim)
-    if not reason and not dry_run:
-        renewed = replace(
-            key, launch_hash=kernel.launch_hash(), kernel_hashes=kernel.kernel_hashes()
-        )
-        store.renew_identity(task.task_id, renewed)
-    return replace(_outcome_of(task), reason=reason)
+def _claim_of(store: Store, task: TaskInfo, target: BenchTarget) -> _Claim:
+    assert task.selection is not None
+    ships = select_shipped(task.selection).config
+    timed = {
+        config_key(trial.config): trial
+        for trial in store.trials(task.task_id)
+        if trial.status is Status.CORRECT
+    }
+    others = [trial.config for key, trial in timed.items() if key != config_key(ships)]
+    binaries = {key: trial.binary_hash for key, trial in timed.items()}
+    return _Claim(target, task.key.workload, (ships, *others), binaries, task.key.toolchain.triton)
 
 
 def _list_newest(store: Store) -> Iterator[TaskInfo]:
@@ -211,39 +203,52 @@ def _is_current(kernel: Kernel, item: TableHere) -> bool:
     return same and kernel.launch_hash() == table.launch_hash
 
 
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    """Builds what results claim, and compares."""
+def _find_doubts(
+    settings: Settings, claims: Sequence[_Claim], on_progress: ProgressCallback
+) -> list[str]:
+    """Why each claim is not proven; empty where it is. All is built, then the winners run once."""
+    doubts = [_refuse(claim) for claim in claims]
+    open_claims = [at for at, doubt in enumerate(doubts) if not doubt]
+    given = [_make_task(claims[at], claims[at].configs) for at in open_claims]
+    found = evaluate(settings, given, Aim.COMPARE, build_only=True, on_progress=on_progress)
+    for at, each in zip(open_claims, found, strict=True):
+        doubts[at] = _compare(claims[at], each)
+    open_claims = [at for at in open_claims if not doubts[at]]
+    given = [_make_task(claims[at], claims[at].configs[:1]) for at in open_claims]
+    found = evaluate(settings, given, Aim.VERIFY, on_progress=on_progress)
+    for at, each in zip(open_claims, found, strict=True):
+        (checked,) = each.trials.values()
+        if checked.status is not Status.CORRECT:
+            doubts[at] = f"its winner is {checked.status}: {checked.message}"
+    return doubts
 
-    settings: Settings
-    target: BenchTarget
-    session: LocalSession
 
-    def find_doubt(self, claim: _Claim) -> str:
-        """Why a claim is not proven; empty where it is."""
-        if not backend_kinds.spec(self.target.device.kind).accelerator:
-            return "variants for processors are measured again: their binaries are not all of them"
-        known = claim.binaries
-        if not known or (isinstance(known, Mapping) and not all(known.values())):
-            return "what its configs launch was not stored"
-        task = self.target.measured_task(self.settings, self.session, claim.workload)
-        configs = {config_key(config): config for config in claim.configs}
-        jobs = (task.make_build_job(key, config) for key, config in configs.items())
-        built: dict[str, str] = {}
-        for job, result in self.session.build(jobs):
-            if not isinstance(result, Artifact):
-                return f"{job.config} no longer builds: {result.message}"
-            if result.toolchain.triton != claim.triton:
-                return f"it was built by Triton {claim.triton}, not {result.toolchain.triton}"
-            built[job.job_id] = result.binary_hash
-        if isinstance(known, str):
-            if digest_binaries(built) != known:
-                return "its winner, or a config that ties with it, launches something else"
-        elif changed := [key for key, found in built.items() if known[key] != found]:
-            return f"{len(changed)} configs launch something else, e.g. {configs[changed[0]]}"
-        winner = (Variant("winner", claim.winner),)
-        (checked,) = check_variants(
-            self.settings, self.target, self.session, claim.workload, winner
-        )
-        wrong = checked.status is not Status.CORRECT
-        return f"its winner is {checked.status}: {checked.message}" if wrong else ""
+def _make_task(claim: _Claim, configs: Sequence[Config]) -> GivenTask:
+    distinct = {config_key(config): Variant("", config) for config in configs}
+    return GivenTask(claim.target, claim.workload, list(distinct.values()))
+
+
+def _refuse(claim: _Claim) -> str:
+    """Why nothing could prove a claim."""
+    if not backend_kinds.spec(claim.target.device.kind).accelerator:
+        return "variants for processors are measured again: their binaries are not all of them"
+    known = claim.binaries
+    if not known or (isinstance(known, Mapping) and not all(known.values())):
+        return "what its configs launch was not stored"
+    return ""
+
+
+def _compare(claim: _Claim, found: Evaluated) -> str:
+    """Why what was built is not what was claimed."""
+    known, triton = claim.binaries, found.task.key.toolchain.triton
+    for trial in found.trials.values():
+        if trial.status is not Status.CORRECT:
+            return f"{trial.config} no longer builds: {trial.message}"
+    if triton != claim.triton:
+        return f"it was built by Triton {claim.triton}, not {triton}"
+    built = {key: trial.binary_hash for key, trial in found.trials.items()}
+    if not isinstance(known, Mapping):
+        same = digest_binaries(built) == known
+        return "" if same else "its winner, or a config that ties with it, launches something else"
+    changed = [trial.config for key, trial in found.trials.items() if known[key] != built[key]]
+    return f"{len(changed)} configs launch something else, e.g. {changed[0]}" if changed else ""

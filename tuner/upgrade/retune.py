@@ -11,8 +11,8 @@ from results_db import Store
 from search_spaces.atomic_file import write_output
 from search_spaces.records import Workload, config_key
 from tuner.base.log_ratio import Verdict
-from tuner.bench import BenchRow, default_of
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
+from tuner.compare import BenchRow, default_of
 from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from tuner.bench import BenchTarget, bench_target, find_spec
+from tuner.compare import BenchTarget, bench_target, find_spec
 from tuner.runtime import Table, TableError, read
 from tuner.settings.sections import Settings
 from tuner.tables.results import device_facts

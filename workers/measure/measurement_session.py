@@ -95,6 +95,7 @@ class MeasurementSession:
                     prepared[index] = outcome
                 if not isinstance(outcome, PreparedCandidate):
                     break
+        self._verify_check_sizes(prepared)
         return self._measurement([self._make_untimed(prepared, i) for i in self._indices()], {})
 
     def compete(self) -> Measurement:
@@ -152,14 +153,17 @@ class MeasurementSession:
     def _verify_check_sizes(self, prepared: dict[int, PreparedCandidate | Failure]) -> None:
         """The first candidate must be correct at the job's check sizes, too."""
         for check in self._job.checks:
-            if self._backend.poisoned or not isinstance(prepared.get(0), PreparedCandidate):
+            first = prepared.get(0)
+            if self._backend.poisoned or not isinstance(first, PreparedCandidate):
                 return
             heartbeat("check")
             with span("gate at a check size", "verify", workload=check.workload.key):
-                wrong = self._backend.check(self._job.kernel, check)
-            if wrong is not None:
-                message = f"{wrong.message} (at {check.workload.key})"
-                prepared[0] = self._with_facts(0, replace(wrong, message=message))
+                outcome = self._backend.check(self._job.kernel, check)
+            if isinstance(outcome, Failure):
+                message = f"{outcome.message} (at {check.workload.key})"
+                prepared[0] = self._with_facts(0, replace(outcome, message=message))
+            else:
+                prepared[0] = replace(first, error=max(first.error, outcome.error))
 
     def _prepare_baselines(self) -> dict[str, PreparedCandidate | Failure]:
         prepared: dict[str, PreparedCandidate | Failure] = {}

@@ -71,8 +71,8 @@ class SessionBackend(Protocol):
         """The timer to use when one of the candidates cannot be timed by the chosen method."""
         ...
 
-    def check(self, ref: KernelRef, check: Check) -> Failure | None:
-        """Run the gate on an artifact of another workload; None when it passes."""
+    def check(self, ref: KernelRef, check: Check) -> PreparedCandidate | Failure:
+        """Run the gate on an artifact of another workload."""
         ...
 
     def monitor(self) -> AbstractContextManager[Monitor]: ...

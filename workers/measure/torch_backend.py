@@ -298,17 +298,16 @@ class TorchBackend(ABC):
 
         return in_background_thread(compile_it, self._cores)
 
-    def check(self, ref: KernelRef, check: Check) -> Failure | None:
-        """Run the whole gate on an artifact of another workload; None when it passes.
+    def check(self, ref: KernelRef, check: Check) -> PreparedCandidate | Failure:
+        """Run the whole gate on an artifact of another workload.
 
         The seeds are those of the current job. Nothing is timed.
         """
         try:
             task = self._check_sizes.get(ref, check.workload, self._seeds)
-            outcome = self.prepare(task, check.artifact, check=True)
+            return self.prepare(task, check.artifact, check=True)
         except Exception as error:
             return self._make_failure(error)
-        return outcome if isinstance(outcome, Failure) else None
 
     def _make_prepared(
         self,

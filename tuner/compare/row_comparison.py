@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from search_spaces.records import Config, Status, Workload, config_key
 from tuner.base.log_ratio import LogRatio
-from tuner.bench.local_session import ProgressCallback, no_progress
-from tuner.bench.named_configs import Variant
-from tuner.bench.side_by_side import BenchRow, Pass, bench
-from tuner.bench.targets import BenchTarget, bench_target
+from tuner.compare.bench_rows import BenchRow, compare
+from tuner.compare.given_tasks import GivenTask, ProgressCallback, no_progress
+from tuner.compare.named_configs import Variant
+from tuner.compare.targets import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
 from tuner.integrations.never_worse import Pair
 from tuner.settings.sections import Settings
@@ -48,11 +48,12 @@ class RowComparison:
         """A pair is worse if it is so for any problem. None: something could not be measured."""
         found: dict[tuple[int, str], dict[object, list[_Ratio | None]]]
         found = defaultdict(lambda: defaultdict(list))
-        for part in self._problems():
-            for item, size in self._passes(part, pairs):
-                for row in item.rows[1:]:
-                    ratio = _ratio(item.rows[0], row)
-                    found[size, row.variant][part.place.rest].append(ratio)
+        given = [item for part in self._problems() for item in self._list_given(part, pairs)]
+        passes = compare(self.settings, [task for _, _, task in given], self.on_progress)
+        for (part, size, _), measured in zip(given, passes, strict=True):
+            today, *others = measured.rows
+            for row in others:
+                found[size, row.variant][part.place.rest].append(_ratio(today, row))
         return [_worst(found[pair.size, config_key(pair.config)].values()) for pair in pairs]
 
     def _problems(self) -> Iterable[RowWorkload]:
@@ -60,24 +61,21 @@ class RowComparison:
         same = {(part.kernel, part.place.part, part.place.rest): part for part in self.parts}
         return same.values()
 
-    def _passes(self, part: RowWorkload, pairs: Sequence[Pair]) -> Iterable[tuple[Pass, int]]:
-        """A pass for each size: today's config first, then the configs to compare."""
+    def _list_given(
+        self, part: RowWorkload, pairs: Sequence[Pair]
+    ) -> Iterable[tuple[RowWorkload, int, GivenTask]]:
+        """A task for each size: today's config first, then the configs to compare."""
         if part.spec not in self._targets:
             target = bench_target(self.settings, self.base, part.spec, target=self.target)
             self._targets[part.spec] = target
-        chosen: dict[Workload, list[Variant]] = {}
-        sizes: dict[Workload, int] = {}
+        chosen: dict[int, list[Variant]] = {}
         for pair in pairs:
-            workload = part.workload.with_dims(**{self._dim(part): pair.size})
-            sizes[workload] = pair.size
             today = Variant("today", self._ours(part, pair.today))
             config = Variant(config_key(pair.config), self._ours(part, pair.config))
-            chosen.setdefault(workload, [today]).append(config)
-        target = self._targets[part.spec]
-        for item in bench(
-            self.settings, target, chosen, baselines=["none"], on_progress=self.on_progress
-        ):
-            yield item, sizes[item.workload]
+            chosen.setdefault(pair.size, [today]).append(config)
+        for size, variants in chosen.items():
+            workload = part.workload.with_dims(**{self._dim(part): size})
+            yield part, size, GivenTask(self._targets[part.spec], workload, variants)
 
     def _dim(self, part: RowWorkload) -> str:
         return self.adapter.size_dims[part.kernel]

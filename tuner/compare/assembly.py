@@ -10,7 +10,7 @@ from search_spaces import registry
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config
-from tuner.bench.targets import find_spec
+from tuner.compare.targets import find_spec
 from tuner.settings.sections import Settings
 from workers.compiling import disassemble, read_files
 from workers.compiling.process_builder import ProcessBuilder

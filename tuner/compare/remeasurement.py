@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from results_db.run_comparison import SAME_RECORD, TaskComparison, judge_times
 from results_db.shipped import select_shipped
+from results_db.stored_records import TaskKey
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, config_key
 from tuner.base.log_ratio import Verdict
-from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
-from tuner.bench.named_configs import Variant
-from tuner.bench.side_by_side import SideBySide
-from tuner.bench.targets import BenchTarget, bench_target, find_spec, pick_workloads
+from tuner.compare.bench_rows import Pass, compare
+from tuner.compare.given_tasks import GivenTask, ProgressCallback, no_progress
+from tuner.compare.named_configs import Variant
+from tuner.compare.targets import BenchTarget, bench_target, find_spec, pick_workloads
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 
@@ -35,49 +35,50 @@ def remeasure(
     declarations by name that precede registered names.
     """
     done = list(found)
-    by_kernel: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    given: dict[int, GivenTask] = {}
+    known: dict[tuple[str, str, str], BenchTarget] = {}
     for at, each in enumerate(found):
-        if each.verdict is not None and each.why != SAME_RECORD:
-            key = each.task.key
-            by_kernel[key.kernel, key.device.kind, key.launch_hash].append(at)
-    for (name, kind, launch_hash), places in by_kernel.items():
+        if each.verdict is None or each.why == SAME_RECORD:
+            continue
+        key = each.task.key
         try:
-            spec = find_spec(name, kind, kernels, launch_hash)
-            named = None if backend_kinds.spec(kind).replayed else kind
-            target = bench_target(settings, base, spec, target=named)
-            with LocalSession(settings, target.runner, target.ref.paths, on_progress) as session:
-                for at in places:
-                    done[at] = _measure(settings, target, session, found[at], on_progress)
+            target = known.get((key.kernel, key.device.kind, key.launch_hash))
+            if target is None:
+                target = _find_target(settings, base, key, kernels)
+                known[key.kernel, key.device.kind, key.launch_hash] = target
+            configs = _find_configs(target, each)
+            (workload,) = pick_workloads(target.kernel, [key.workload.key])
         except TunerError as error:
-            for at in places:
-                done[at] = _keep(found[at], error)
+            done[at] = _keep(each, error)
+            continue
+        if config_key(configs[0]) == config_key(configs[1]):
+            done[at] = replace(each, verdict=Verdict.SAME, why="same code and config")
+        else:
+            variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]
+            given[at] = GivenTask(target, workload, variants)
+    try:
+        passes = compare(settings, list(given.values()), on_progress)
+    except TunerError as error:
+        return [_keep(each, error) if at in given else each for at, each in enumerate(done)]
+    for at, measured in zip(given, passes, strict=True):
+        done[at] = _judge(found[at], measured)
     return done
 
 
-def _measure(
-    settings: Settings,
-    target: BenchTarget,
-    session: LocalSession,
-    each: TaskComparison,
-    on_progress: ProgressCallback,
-) -> TaskComparison:
-    try:
-        configs = _find_configs(target, each)
-        if config_key(configs[0]) == config_key(configs[1]):
-            return replace(each, verdict=Verdict.SAME, why="same code and config")
-        (workload,) = pick_workloads(target.kernel, [each.task.key.workload.key])
-        variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]
-        rows = (
-            SideBySide(settings, target, session, workload, variants, on_progress=on_progress)
-            .run()
-            .rows
-        )
-        for row in rows:
-            if row.status is not Status.CORRECT or row.median_us is None:
-                raise TunerError(f"{row.variant}'s config: {row.status}: {row.message}", "")
-    except TunerError as error:
-        return _keep(each, error)
-    a, b = rows
+def _find_target(
+    settings: Settings, base: Path, key: TaskKey, kernels: Mapping[str, Sequence[Kernel]]
+) -> BenchTarget:
+    kind = key.device.kind
+    spec = find_spec(key.kernel, kind, kernels, key.launch_hash)
+    named = None if backend_kinds.spec(kind).replayed else kind
+    return bench_target(settings, base, spec, target=named)
+
+
+def _judge(each: TaskComparison, measured: Pass) -> TaskComparison:
+    for row in measured.rows:
+        if row.status is not Status.CORRECT or row.median_us is None:
+            return _keep(each, TunerError(f"{row.variant}'s config: {row.status}: {row.message}"))
+    a, b = measured.rows
     assert a.median_us is not None
     assert b.median_us is not None
     assert b.log_ratio is not None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from search_spaces import registry
 from search_spaces.bound import BoundSpace
@@ -16,15 +15,11 @@ from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
-from tuner.bench.local_session import LocalSession
 from tuner.campaign.tasks import kernel_named
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers import device as devices
 from workers.job_records import KernelRef
-from workers.measured_task import MeasuredTask
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +43,6 @@ class BenchTarget:
         with guarded_calls.guard_call(self.kernel, "small_workload", workload):
             small = self.kernel.small_workload(workload)
         return None if small == workload else small
-
-    def measured_task(
-        self,
-        settings: Settings,
-        session: LocalSession,
-        workload: Workload,
-        baselines: Sequence[str] = (),
-    ) -> MeasuredTask:
-        """What makes the jobs for a workload."""
-        pool = settings.pool
-        return MeasuredTask(
-            kernel=self.ref,
-            workload=workload,
-            device=self.device_of(session),
-            baselines=tuple(baselines),
-            check_size=self.check_size(workload),
-            protocol=settings.measure.make_protocol(),
-            build_timeout_s=pool.build_timeout,
-            measure_timeout_s=pool.measure_timeout,
-            baseline_timeout_s=pool.baseline_timeout,
-        )
-
-    def device_of(self, session: LocalSession) -> Device:
-        """The device of jobs: the worker's; this one where it replays a recording or stands in.
-
-        A device that was only found may differ from the same device when it is opened, in its
-        memory.
-        """
-        stands_in = self.runner != self.device.kind
-        if stands_in or backend_kinds.spec(self.runner).replayed:
-            return self.device
-        return session.worker.device
 
 
 def bench_target(
@@ -229,14 +192,3 @@ def parsed_value(text: str) -> Value:
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, bool | int | float | str | None) else text
-
-
-def group_by_pool(
-    items: Iterable[Item], target_of: Callable[[Item], BenchTarget]
-) -> dict[tuple[str, tuple[str, ...]], list[Item]]:
-    """The items by what their pool is made of: the kind of the runner, and import paths."""
-    found: dict[tuple[str, tuple[str, ...]], list[Item]] = {}
-    for item in items:
-        target = target_of(item)
-        found.setdefault((target.runner, target.ref.paths), []).append(item)
-    return found

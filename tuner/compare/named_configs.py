@@ -14,7 +14,7 @@ from results_db.stored_records import TaskInfo
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.bench.targets import BenchTarget
+from tuner.compare.targets import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 
 #: How many runs are searched for a winner, newest first.
@@ -34,6 +34,11 @@ class Variant:
     config: Config
     #: A caveat about the config's origin, for the user.
     note: str = ""
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the default config, perhaps under other names as well."""
+        return "default" in self.name.split(", ")
 
 
 def named_variants(
@@ -83,7 +88,7 @@ def bench_variants(
         return (*found, default)
     return tuple(
         replace(variant, name=f"{variant.name}, default")
-        if is_default and "default" not in variant.name.split(", ")
+        if is_default and not variant.is_default
         else variant
         for variant, is_default in zip(found, same, strict=True)
     )
