@@ -49,7 +49,8 @@ LOW = ("tuner.base", "tuner.runtime")
 #: sub-package or a module; one that is not named here may import every room.
 ROOMS = {
     "tuner.progress": set[str](),
-    "tuner.display": {"tuner.progress"},
+    "tuner.views": {"tuner.campaign", "tuner.progress"},
+    "tuner.serving": {"tuner.campaign", "tuner.tables", "tuner.views"},
     "tuner.traces": set[str](),
     "tuner.strategies": set[str](),
     "tuner.engine": {"tuner.strategies", "tuner.progress"},

@@ -18,13 +18,9 @@ import pytest
 from made_up_spaces import synthesize
 
 import tuner
-from tuner.cli.progress import ProgressLines as CommandLines
-from tuner.cli.progress import picture
-from tuner.display import show_progress
-from tuner.display.lines import LineScreen
-from tuner.display.progress_thread import Ticker
-from tuner.display.terminal import TerminalLine
 from tuner.progress import Progress
+from tuner.views import progress_display
+from tuner.views.progress_display import ProgressLines, picture, show_progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,14 +72,22 @@ def test_the_time_left_counts_the_finals(recorded):
 
 class Screen:
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.seen: list[Progress] = []
         self.ended: list[str] = []
 
-    def show(self, progress: Progress, text: str) -> None:
-        self.texts.append(text)
+    def show(self, progress: Progress) -> None:
+        self.seen.append(progress)
 
     def end(self, text: str) -> None:
         self.ended.append(text)
+
+
+@pytest.fixture
+def screen(monkeypatch) -> Screen:
+    """Where progress is shown, in place of the terminal."""
+    made = Screen()
+    monkeypatch.setattr(progress_display, "_find_screen", lambda shown: made)
+    return made
 
 
 def until(condition) -> None:
@@ -93,65 +97,58 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
-def test_a_silent_stage_is_shown_again_and_again():
-    screen = Screen()
-    with Ticker(screen) as ticker:
-        ticker(Progress.of_stage("opening", "opening NVIDIA H200"))
-        until(lambda: len(screen.texts) >= 4)
-    assert re.match(r"starting +\d+ s", screen.texts[0])
-    assert all(text.startswith("opening NVIDIA H200  ") for text in screen.texts[1:])
+def test_a_silent_stage_is_shown_again_and_again(screen):
+    with show_progress() as show:
+        show(replace(Progress.of_stage("opening", "opening NVIDIA H200"), left_s=100.0))
+        until(lambda: len(screen.seen) >= 4)
+    assert screen.seen[0].activity == "starting"
+    assert {each.activity for each in screen.seen[1:]} == {"opening NVIDIA H200"}
+    first, *_, last = screen.seen[1:]
+    assert first.elapsed_s < last.elapsed_s
+    assert first.left_s > last.left_s
     (end,) = screen.ended
-    assert end.startswith("done in ")
+    assert re.fullmatch(r"done in \d+ s", end)
 
 
-def test_a_screen_that_fails_is_left_alone():
-    class Broken(Screen):
-        def show(self, progress: Progress, text: str) -> None:
-            super().show(progress, text)
-            raise BrokenPipeError
+def test_a_screen_that_fails_is_left_alone(screen, monkeypatch):
+    def fail(progress: Progress) -> None:
+        screen.seen.append(progress)
+        raise BrokenPipeError
 
-    screen = Broken()
-    with Ticker(screen) as ticker:
-        ticker(Progress.of_stage("searching"))
-    assert (len(screen.texts), screen.ended) == (1, [])
+    monkeypatch.setattr(screen, "show", fail)
+    with show_progress() as show:
+        show(Progress.of_stage("searching"))
+    assert (len(screen.seen), screen.ended) == (1, [])
 
 
-def test_a_call_that_fails_says_after_which_time():
-    screen = Screen()
-    with pytest.raises(KeyboardInterrupt), Ticker(screen):
+def test_a_call_that_fails_says_after_which_time(screen):
+    with pytest.raises(KeyboardInterrupt), show_progress():
         raise KeyboardInterrupt
     (end,) = screen.ended
     assert re.fullmatch(r"stopped after \d+ s", end)
 
 
-def test_a_line_on_a_terminal_rewrites_itself_and_is_erased():
-    stream = io.StringIO()
-    line = TerminalLine(stream)
-    line.show(Progress.of_stage("a"), "x" * 500)
-    line.show(Progress.of_stage("a"), "short")
-    assert "\n" not in stream.getvalue()
-    first, second = stream.getvalue().split("\r\x1b[K")[1:]
-    assert first.endswith("…")
-    assert len(first) < 500
-    assert second == "short"
-    line.end("done")
-    assert stream.getvalue().endswith("\r\x1b[K")
-
-
 def test_a_log_gets_a_line_for_each_stage_and_for_a_long_one():
-    stream, now = io.StringIO(), [0.0]
-    lines = LineScreen(stream, clock=lambda: now[0])
-    search = replace(Progress.of_stage("searching"), tasks_total=1)
-    for second in range(12):
+    written, now = [], [0.0]
+    lines = ProgressLines(written.append, clock=lambda: now[0])
+    opening = Progress.of_stage("opening", "opening NVIDIA H200")
+    for second in range(7):
         now[0] = float(second)
-        lines.show(replace(search, activity=f"{second} trials"), f"searching {second}")
-    lines.show(Progress.of_stage("racing"), "racing 9")
-    lines.end("done in 12 s")
-    assert stream.getvalue().splitlines() == [
-        "searching 0",
-        "searching 10",
+        lines.show(replace(opening, elapsed_s=now[0]))
+    search = replace(opening, stage="measuring", total=50)
+    for second in range(7, 14):
+        now[0] = float(second)
+        activity = f"measuring {second}/50"
+        lines.show(replace(search, done=second, activity=activity, elapsed_s=now[0]))
+    lines.show(Progress.of_stage("racing", "racing 9"))
+    lines.end("done in 14 s")
+    assert "".join(written).splitlines() == [
+        "opening NVIDIA H200",
+        "opening NVIDIA H200  5 s",
+        "measuring 7/50",
+        "measuring 12/50  12 s",
         "racing 9",
-        "done in 12 s",
+        "done in 14 s",
     ]
 
 
@@ -242,16 +239,16 @@ def test_a_script_on_a_terminal_shows_its_progress_from_the_first_moment(tmp_pat
         pass
     os.close(ours)
     assert child.wait() == 0
-    parts = shown_text.decode().split("\r\x1b[K")
-    assert re.match(r"starting +\d+ s", parts[1])
-    assert any(part.startswith("loading the kernels") for part in parts)
-    assert parts[-1] == "", "the line is erased at the end"
-    assert "\n" not in shown_text.decode()
+    text = shown_text.decode()
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert re.match(r"\s*starting, elapsed \d+ s", drawn)
+    assert "loading the kernels" in text
+    assert text.endswith("\x1b[2K"), "the display is erased at the end"
 
 
-def test_the_command_line_writes_the_same_stages():
+def test_a_log_gets_each_stage_once():
     written: list[str] = []
-    show = CommandLines(written.append)
+    show = ProgressLines(written.append).show
     for stage, activity in (("starting", "starting 15 builders"), ("racing", "racing 9")):
         show(Progress.of_stage(stage, activity))
         show(Progress.of_stage(stage, activity))
@@ -265,5 +262,5 @@ def test_the_command_line_shows_the_stage_before_there_are_figures():
     console.print(picture(Progress.of_stage("starting", "starting 15 builders\x1b[31m", 3.0)))
     text = console.file.getvalue()
     assert "starting 15 builders" in text
-    assert "elapsed 0m03s" in text
+    assert "elapsed 3 s" in text
     assert "\x1b" not in text

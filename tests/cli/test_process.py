@@ -13,7 +13,9 @@ from dataclasses import replace
 import pytest
 from cli_samples import fill
 
-from tuner.cli.progress import (
+from tuner.cli.stop_signals import interruptible
+from tuner.progress import Progress, TaskProgress
+from tuner.views.progress_display import (
     ProgressLines,
     best_of,
     duration,
@@ -21,8 +23,6 @@ from tuner.cli.progress import (
     format_finished,
     picture,
 )
-from tuner.cli.stop_signals import interruptible
-from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
 
@@ -293,7 +293,7 @@ def test_figures_have_a_fixed_width():
 
 def test_lines_come_every_few_seconds_and_once_for_a_task_that_is_done():
     now, written = [0.0], []
-    show = ProgressLines(written.append, clock=lambda: now[0])
+    show = ProgressLines(written.append, clock=lambda: now[0]).show
     for second in range(11):
         now[0] = float(second)
         show(progress(second, 20, **{"softmax \x1b[1m": 12.5}))

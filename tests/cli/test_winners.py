@@ -16,7 +16,6 @@ from results_db.shipped import describe_ratio
 from search_spaces.records import Status
 from tuner.api.result import TuneResult
 from tuner.base.log_ratio import LogRatio, join_ratio
-from tuner.cli.winners import read_ratio
 
 
 @pytest.fixture
@@ -46,6 +45,10 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
     assert (task["speedup"], task["over_baseline"]) == (known["speedup"], known["over_baseline"])
     assert f"{known['speedup']:.2f}x" in tuner("status").out
+
+
+def read_ratio(row: dict, name: str) -> LogRatio | None:
+    return join_ratio(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 def _words(line: str) -> list[tuple[str, str]]:

@@ -24,7 +24,6 @@ from serving_samples import CONFIG, HOSTILE, fill
 from results_db import Store, TaskKey, TrialRecord
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.serving.pages import Pages
-from tuner.settings.sections import Settings
 
 
 @contextmanager
@@ -148,7 +147,7 @@ def test_the_page_of_a_task_is_made_anew_for_its_own_trials_only(tmp_path):
             tasks.append(store.ensure_task(run, key, **facts).task_id)
 
         def marks() -> list[str]:
-            pages = Pages(store, Settings(), tmp_path)
+            pages = Pages(store, lambda tasks: {})
             return [pages.mark_run(run, task) for task in (*tasks, None)]
 
         before = marks()

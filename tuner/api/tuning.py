@@ -18,9 +18,9 @@ from search_spaces.size_range import Range
 from tuner.api.databases import CallDatabase
 from tuner.api.range_result import RangeResult, range_result
 from tuner.api.result import TuneResult
-from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
 from tuner.traces import record
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome

@@ -14,10 +14,9 @@ import typer
 from results_db.shipped import describe_ratio
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
-from tuner.base.log_ratio import split_ratio
+from tuner.base.log_ratio import join_ratio, split_ratio
 from tuner.cli.command_context import settings_of
-from tuner.cli.console import VERDICT_STYLES, Format, FormatOption, emit, format_estimate, note
-from tuner.cli.text_table import filled_columns
+from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
     KernelArgument,
@@ -30,13 +29,11 @@ from tuner.cli.variant_options import (
     note_origins,
     step_progress,
 )
-from tuner.cli.winners import make_ratio, read_ratio
+from tuner.views.column import format_estimate
 
 if TYPE_CHECKING:
     from tuner.compare import BenchRow, Pass
 
-#: What stands below a row on a terminal.
-_DETAILS = ("copy_share", "error", "deterministic", "config", "note")
 #: In the table, a ratio has its interval, and what is known of no row is left out.
 _COLUMNS = (
     "variant",
@@ -179,7 +176,7 @@ def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
         rows = [_format_row(row) for row in rows]
         several = ("workload",) if len(passes) > 1 else ()
         columns = (*several, *filled_columns(_COLUMNS, rows))
-    emit(rows, columns, style, details=_DETAILS, styles=VERDICT_STYLES)
+    emit(rows, columns, style)
 
 
 def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
@@ -191,7 +188,13 @@ def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
         "target": item.device.target,
         "status": f"{row.status}",
         **dict(zip(("ratio", "low", "high"), split_ratio(row.log_ratio), strict=True)),
-        **make_ratio("speedup", row.over_default),
+        **dict(
+            zip(
+                ("speedup", "speedup_low", "speedup_high"),
+                split_ratio(row.over_default),
+                strict=True,
+            )
+        ),
         "config": config_cell(row.config, style),
         "note": _join_message(row),
         "method": item.method,
@@ -207,7 +210,8 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
     # The first row is what the others are compared with.
     ends = (row["low"], row["high"]) if row["verdict"] else ()
     ratio = format_estimate(".3f", row["ratio"], *ends)
-    return {**row, "ratio": ratio, "vs_default": describe_ratio(read_ratio(row, "speedup"))}
+    over = join_ratio(row["speedup"], row["speedup_low"], row["speedup_high"])
+    return {**row, "ratio": ratio, "vs_default": describe_ratio(over)}
 
 
 def _join_message(row: BenchRow) -> str:

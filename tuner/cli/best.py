@@ -20,8 +20,9 @@ from tuner.cli.command_context import (
     store_of,
 )
 from tuner.cli.completion import complete_kernels
-from tuner.cli.console import READABLE, Format, FormatOption, note
-from tuner.cli.winners import emit_winners, list_winners
+from tuner.cli.console import READABLE, Format, FormatOption, emit, note
+from tuner.views.column import Listing
+from tuner.views.outcomes import STATES, WINNERS, Winner, list_winners
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -63,11 +64,14 @@ def best(
     except NothingStoredError:
         rows, missing = [], f"no runs here: {FIRST_RUN}"
     if rows or style is not Format.TABLE:
-        emit_winners(rows, style, more=("state", "why"))
+        found = Listing(STATES, rows)
+        # What no row has needs no column.
+        shown = [each for each in STATES if style not in READABLE or found.is_filled(each)]
+        emit(rows, (*WINNERS, *shown), style)
     if not rows:
         note(missing)
         raise typer.Exit(1)
-    outdated = sum(row["state"] == "outdated" for row in rows)
+    outdated = sum(row.state == "outdated" for row in rows)
     if outdated:
         note(f"{outdated} of {len(rows)} outdated; `tuner run` measures them again")
 
@@ -80,7 +84,7 @@ def _list_known(
     workloads: Sequence[str],
     device: str | None,
     parts: bool,
-) -> tuple[list[dict[str, object]], str]:
+) -> tuple[list[Winner], str]:
     """The rows of the listing, and a line for the case that there are none.
 
     parts: whether the sizes of a range are shown as its parts.
@@ -99,7 +103,7 @@ def _list_known(
 
     alike = Counter((task.kernel, task.workload, task.device) for task, _ in chosen.values())
 
-    def describe_state(info: TaskInfo) -> dict[str, object]:
+    def describe_state(info: TaskInfo) -> dict[str, str]:
         task, why = chosen[info.task_id]
         state = "outdated" if why else "current"
         several = alike[task.kernel, task.workload, task.device] > 1

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search_spaces.errors import TunerError
-from search_spaces.near_names import did_you_mean
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import note
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.stored_records import RunInfo
     from search_spaces.kernel import Kernel
     from tuner.settings.sections import Settings
 
@@ -58,10 +54,6 @@ WorkloadsOption = Annotated[
 #: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
 _JOB_FOLDER = "/runtime_resources/working_dir_files/"
 _started_s = time.monotonic()
-#: The largest integer that every database takes.
-LARGEST = 2**63 - 1
-_REVISION = re.compile(r"[0-9a-f]{6,40}")
-_RUNS_HINT = "write a run's number, tag, date or git revision; `tuner runs` lists them"
 RunArgument = Annotated[
     str | None,
     typer.Argument(
@@ -119,53 +111,6 @@ def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
 
     with Store.open(settings.database.url, create=create) as store:
         yield store
-
-
-def pick_run(store: Store, run: str | None, campaign: str | None = None) -> RunInfo:
-    """The run that a text names, or the latest. Raises `TunerError` without one.
-
-    A text is a number, a tag, a date such as 2026-11-20 (the newest run that had begun by the end
-    of that day, UTC) or at least six hex digits of a git revision (the newest run of it). campaign:
-    where a date or a revision looks; by default in all.
-    """
-    if run is not None and run.isascii() and run.isdigit():
-        if len(run) > len(f"{LARGEST}") or int(run) > LARGEST:
-            raise TunerError(f"there is no run {run:.40}", _RUNS_HINT)
-        return store.run(int(run))
-    latest = store.last_run()
-    if latest is None:
-        from results_db.errors import FIRST_RUN
-
-        raise TunerError("no runs here", FIRST_RUN)
-    if run is None:
-        return latest
-    tags = store.tags()
-    if run in tags:
-        return store.run(tags[run])
-    of = f" of campaign {campaign!r:.120}" if campaign else ""
-    if (day := _parse_date(run)) is not None:
-        begun = (one for one in store.runs(campaign, None) if one.started_at.date() <= day)
-        if found := next(begun, None):
-            return found
-        raise TunerError(f"no run{of} had begun by {run}", _RUNS_HINT)
-    if _REVISION.fullmatch(run):
-        runs = store.runs(campaign, None)
-        if found := next((one for one in runs if _is_revision(one, run)), None):
-            return found
-        raise TunerError(f"no run{of} is of revision {run}", _RUNS_HINT)
-    raise TunerError(f"no run has the tag {run!r:.120}{did_you_mean(run, tags)}", _RUNS_HINT)
-
-
-def _parse_date(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if "-" in text else None
-    except ValueError:
-        return None
-
-
-def _is_revision(run: RunInfo, start: str) -> bool:
-    known = f"{run.environment.get('git') or ''}"
-    return bool(known) and (known.startswith(start) or start.startswith(known))
 
 
 def configured_kernels(

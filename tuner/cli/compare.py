@@ -7,40 +7,23 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
-from tuner.base.log_ratio import Verdict, split_ratio
-from tuner.cli.column_units import format_us
-from tuner.cli.command_context import (
-    ConfigOption,
-    flag,
-    pick_run,
-    settings_of,
-    store_of,
-)
+from tuner.base.log_ratio import Verdict
+from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
 from tuner.cli.completion import complete_runs
-from tuner.cli.console import (
-    READABLE,
-    VERDICT_STYLES,
-    Format,
-    FormatOption,
-    emit,
-    format_estimate,
-    note,
-)
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
+from tuner.views.comparisons import COMPARISON, count_verdicts
+from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
     from results_db.stored_records import TaskInfo
     from tuner.settings.sections import Settings
 
-_WHAT = ("kernel", "workload", "device")
-#: Columns for readers, and for programs: one number or text each.
-_SHOWN = (*_WHAT, "a", "b", "change", "ratio", "verdict", "why")
-_FIELDS = (*_WHAT, "a_us", "b_us", "change", "ratio", "low", "high", "verdict", "why")
 _FAIL_ON = re.compile(r"(slower|undecided)(:\d+(\.\d+)?%)?|never")
 #: The verdicts that fail, by the word of `--fail-on`.
 _FAILING: Mapping[str, tuple[Verdict, ...]] = {
@@ -110,9 +93,7 @@ def compare(
         note("the two have no task in common")
     if again:
         found = remeasure(settings, base, found, quiet=quiet)
-    rows = [make_row(each, style) for each in found]
-    columns = _SHOWN if style in READABLE else _FIELDS
-    emit(rows, columns, style, details=("why",), shared=("device",), styles=VERDICT_STYLES)
+    emit(found, COMPARISON, style)
     note(f"{second.name} against {first.name}: {count_verdicts(found)}")
     if not again:
         note(
@@ -149,13 +130,6 @@ def _is_table(text: str) -> bool:
     return bool(text) and not text.isdigit() and (path.suffix == ".json" or path.is_dir())
 
 
-def count_verdicts(found: Sequence[TaskComparison]) -> str:
-    """How many comparisons have each verdict, in words."""
-    verdicts = [each.verdict for each in found]
-    counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
-    return f"{', '.join(counts)}; {verdicts.count(None)} tasks in one of them only"
-
-
 def _make_check(fail_on: str) -> Callable[[TaskComparison], bool]:
     """Whether a comparison fails by that option."""
     word, _, share = fail_on.partition(":")
@@ -167,30 +141,3 @@ def _make_check(fail_on: str) -> Callable[[TaskComparison], bool]:
         return each.verdict in verdicts
 
     return fails
-
-
-def make_row(each: TaskComparison, style: Format) -> dict[str, object]:
-    """The row of a comparison as listings in that format show it."""
-    key, (a_us, b_us) = each.task.key, each.times_us
-    row: dict[str, object] = {
-        "kernel": key.kernel,
-        "workload": key.workload.key,
-        "device": key.device.name,
-        "a_us": a_us,
-        "b_us": b_us,
-        "change": b_us / a_us - 1 if a_us and b_us is not None else None,
-        **dict(zip(("ratio", "low", "high"), split_ratio(each.log_ratio), strict=True)),
-        "verdict": each.verdict,
-        "why": each.why,
-    }
-    return _format_row(row) if style in READABLE else row
-
-
-def _format_row(row: dict[str, Any]) -> dict[str, object]:
-    return {
-        **row,
-        "a": format_us(row["a_us"]),
-        "b": format_us(row["b_us"]),
-        "change": format_estimate("+.1%", row["change"]),
-        "ratio": format_estimate(".3f", row["ratio"], row["low"], row["high"]),
-    }

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from results_db.masking import masked_within
-from results_db.spreadsheet import inert_cell
 from tuner.base.inert_text import inert
-from tuner.base.log_ratio import Verdict
-from tuner.cli.column_units import make_heading, with_units
-from tuner.cli.text_table import TextTable
+from tuner.views.column import Column, Listing, columns_of, plain
+from tuner.views.rich_table import render_listing, stack_rows
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+R = TypeVar("R")
+#: Wider than every line.
+_ANY_WIDTH = 10**6
 
 
 class Format(StrEnum):
@@ -35,11 +34,6 @@ class Format(StrEnum):
     MD = "md"
 
 
-VERDICT_COLOURS = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
-#: The style of the column `verdict`.
-VERDICT_STYLES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "verdict": lambda row: VERDICT_COLOURS.get(row["verdict"], "")
-}
 #: Formats whose texts are for people.
 READABLE = (Format.TABLE, Format.MD)
 FormatOption = Annotated[
@@ -53,7 +47,7 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(
-        file=stream, markup=False, highlight=False, width=None if stream.isatty() else 1000
+        file=stream, markup=False, highlight=False, width=None if stream.isatty() else _ANY_WIDTH
     )
 
 
@@ -85,147 +79,83 @@ def _say(line: str, *, stderr: bool = True) -> None:
 
 
 def emit(
-    rows: Sequence[Mapping[str, object]],
-    columns: Sequence[str],
+    records: Sequence[R],
+    columns: Sequence[Column[R] | str],
     style: Format = Format.TABLE,
     *,
     empty: str = "nothing to list",
-    details: Sequence[str] = (),
-    shared: Sequence[str] = (),
-    styles: Mapping[str, Callable[[Mapping[str, Any]], str]] | None = None,
 ) -> None:
     """Write a listing to stdout; for an empty table, print `empty` to stderr instead.
 
-    On a terminal, `details` stand below their row, and columns of `shared` above all rows
-    where all have one value; elsewhere they are columns, one line per row. styles: the style of a
-    column's cell by its row, such as `green`. For readers, numbers of columns that end with a unit
-    are in the unit that fits.
+    columns: a name stands for the attribute or item of that name.
     """
-    if style in READABLE:
-        rows = [with_units(row) for row in rows]
+    found: list[Column[R]] = [Column(e) if isinstance(e, str) else e for e in columns]
+    listing = Listing(found, records)
     if style is Format.JSON:
-        picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
-        print(json.dumps(picked, indent=2))
+        print(listing.to_json())
     elif style is Format.CSV:
-        print(_csv(rows, columns), end="")
+        print(listing.to_csv(), end="")
     elif style is Format.MD:
-        print(_markdown(rows, columns))
-    elif rows:
-        screen, width = console(), None
-        if sys.stdout.isatty():
-            width = screen.width
-        else:
-            details = shared = ()
-        listing = TextTable(rows, columns, cell, details, shared, styles or {})
-        for line in listing.make_lines(screen, width):
-            screen.print(line, soft_wrap=True)
+        print(listing.to_markdown())
+    elif records:
+        _draw(render_listing(listing, console().width if sys.stdout.isatty() else None))
     else:
         note(empty)
 
 
-#: Columns of tasks and trials that stand below each row.
-BELOW = ("trials", "config", "message", "note")
+def filled_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The columns with a value in some row."""
+    return (name for name in columns if any(row.get(name) not in (None, "") for row in rows))
 
 
-def emit_record(
-    record: Mapping[str, object],
-    style: Format,
-    *,
-    columns: Sequence[str] | None = None,
-    styles: Mapping[str, Callable[[Mapping[str, Any]], str]] | None = None,
-) -> None:
+def emit_record(record: Mapping[str, object], style: Format) -> None:
     """Write one record to stdout: an object in JSON, elsewhere a row of name and value for each.
 
-    In a table, values that are lists of rows are listings below the others, and texts of several
-    lines follow as they are. columns: of the listings, all by default. styles: as of `emit`.
+    In a table, listings stand below the other values, and texts of several lines follow as they
+    are.
     """
     if style is Format.JSON:
-        print(json.dumps({name: _plain(value) for name, value in record.items()}, indent=2))
+        print(json.dumps({name: plain(value) for name, value in record.items()}, indent=2))
         return
-    filled = {name: value for name, value in record.items() if value not in (None, "", {}, [])}
+    filled = {name: value for name, value in record.items() if not _is_empty(value)}
     if style is not Format.TABLE:
-        rows = [{"what": name, "value": _flatten(value)} for name, value in filled.items()]
+        rows = [{"what": name, "value": _flatten(value, style)} for name, value in filled.items()]
         emit(rows, ("what", "value"), style)
         return
-    below = [name for name, value in filled.items() if isinstance(value, list) or _is_long(value)]
-    screen = console()
-    facts = TextTable([with_units(filled)], [name for name in filled if name not in below], cell)
-    for line in facts.stack_lines(screen, screen.width):
-        screen.print(line, soft_wrap=True)
+    below = [
+        name for name, value in filled.items() if isinstance(value, Listing) or _is_long(value)
+    ]
+    facts = columns_of(*(name for name in filled if name not in below))
+    _draw(stack_rows(Listing(facts, [filled])))
     for name in below:
         print(f"\n{name.replace('_', ' ')}:")
         value = filled[name]
-        if isinstance(value, list):
-            shown = columns or list(value[0])
-            emit(value, shown, details=BELOW, shared=("device",), styles=styles)
+        if isinstance(value, Listing):
+            emit(value.records, value.columns)
         else:
             print("\n".join(inert(line) for line in str(value).splitlines()))
 
 
+def _draw(parts: Iterable[RenderableType]) -> None:
+    """Print lines without the blanks that end them."""
+    screen = console()
+    with screen.capture() as drawn:
+        for part in parts:
+            screen.print(part)
+    print(re.sub(r" +((?:\x1b\[\d*m)*)$", r"\1", drawn.get(), flags=re.MULTILINE), end="")
+
+
+def _is_empty(value: object) -> bool:
+    return value in (None, "", {}) or (isinstance(value, Listing) and not value.records)
+
+
 def _is_long(value: object) -> bool:
-    return isinstance(value, str) and len(value.splitlines()) > 1
+    return isinstance(value, Listing) or (isinstance(value, str) and len(value.splitlines()) > 1)
 
 
-def _flatten(value: object) -> object:
-    """A value for one cell: JSON in place of lists and mappings."""
-    plain = _plain(value)
-    return json.dumps(plain) if isinstance(plain, list | dict) else plain
-
-
-def cell(value: object) -> str:
-    """A value as a table shows it."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
-    if isinstance(value, Mapping):
-        parts = [f"{key}={item}" for key, item in value.items()]
-        return inert((", " if any(" " in each for each in parts) else " ").join(parts))
-    return inert(value)
-
-
-def format_estimate(
-    spec: str, value: float | None, low: float | None = None, high: float | None = None
-) -> str | None:
-    """A number with its interval where that is known: `1.052 [1.018, 1.088]` by `.3f`."""
-    if value is None:
-        return None
-    ends = "" if low is None or high is None else f" [{low:{spec}}, {high:{spec}}]"
-    return f"{value:{spec}}{ends}"
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)
-
-
-def _csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(inert_cell(name) for name in columns)
-    for row in rows:
-        plain = (_plain(row.get(name)) for name in columns)
-        writer.writerow(["" if item is None else inert_cell(inert(item)) for item in plain])
-    return buffer.getvalue()
-
-
-def _markdown(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cells)} |"
-
-    def quote(value: object) -> str:
-        return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", cell(value))
-
-    head = [line([make_heading(name) for name in columns]), line(["---"] * len(columns))]
-    return "\n".join([*head, *(line([quote(row.get(name)) for name in columns]) for row in rows)])
+def _flatten(value: object, style: Format) -> object:
+    """A value for one cell: JSON in place of listings and mappings."""
+    if isinstance(value, Listing) and style in READABLE:
+        value = value.readable_rows()
+    flat = plain(value)
+    return json.dumps(flat) if isinstance(flat, list | dict) else flat

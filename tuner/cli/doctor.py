@@ -122,7 +122,7 @@ def doctor(
         }
         for item in findings
     ]
-    emit(rows, _COLUMNS, style, details=("found", "remedy"))
+    emit(rows, _COLUMNS, style)
     states = [item.state for item in findings]
     note(
         f"{states.count('ok')} ok, {states.count('warn')} warnings, {states.count('fail')} failures"

@@ -13,10 +13,9 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import configured_kernels, settings_of
-from tuner.cli.console import Format, emit, note
-from tuner.cli.progress import watch
+from tuner.cli.console import Format, emit, filled_columns, note
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.text_table import filled_columns
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.integrations import Adapter, ExaminedLaunch
@@ -192,7 +191,7 @@ def _fix(
     own = configured_kernels(settings, base)
     folder = options.output or _folder(options, settings, missing)
     control = Control()
-    with interruptible(control), watch() as show:
+    with interruptible(control), show_progress(True) as show:
         fixed = fix(
             settings, base, missing, device, sizes, folder,
             kernels=own, trials=options.trials, control=control, on_progress=show,

@@ -29,7 +29,7 @@ def examine_tables(folder: Path, device: str | None, style: Format) -> None:
     if not paths:
         raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
     rows = [_row(path, here) for path in paths]
-    emit(rows, _COLUMNS, style, details=("note",))
+    emit(rows, _COLUMNS, style)
     for line in list_coverage_lines(paths):
         note(inert(line))
     lost = [row for row in rows if row["here"] not in ("used", "used as the nearest sibling's")]

@@ -15,12 +15,12 @@ from tuner.cli.command_context import (
     RunArgument,
     configured_kernels,
     flag,
-    pick_run,
     settings_of,
     store_of,
 )
 from tuner.cli.completion import complete_exporters
 from tuner.cli.console import note
+from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
     from results_db.stored_records import TaskInfo

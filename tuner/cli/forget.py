@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, config_key
-from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
+from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
 from tuner.cli.completion import complete_kernels, complete_runs
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.views.column import Column
+from tuner.views.runs import pick_run
 
-_TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
+if TYPE_CHECKING:
+    from results_db.stored_records import FoundTrial
+
+_TRIALS: tuple[Column[FoundTrial], ...] = (
+    Column("run", lambda trial: trial.run_id),
+    Column("kernel"),
+    Column("workload", lambda trial: trial.workload.key),
+    Column("device"),
+    Column("config", lambda trial: config_key(trial.config)),
+    Column("status"),
+    Column("message"),
+)
 
 
 def forget(
@@ -59,19 +72,7 @@ def forget(
         )
         found = store.find_trials(which)
         if dry_run:
-            rows = [
-                {
-                    "run": trial.run_id,
-                    "kernel": trial.kernel,
-                    "workload": trial.workload.key,
-                    "device": trial.device,
-                    "config": config_key(trial.config),
-                    "status": str(trial.status),
-                    "message": trial.message,
-                }
-                for trial in found
-            ]
-            emit(rows, _TRIALS, style, empty="no trial matches")
+            emit(found, _TRIALS, style, empty="no trial matches")
         deleted = 0 if dry_run else store.forget(found)
         near = "" if found or kernel is None else did_you_mean(kernel, store.list_kernels())
     counts = Counter(str(trial.status) for trial in found)

@@ -5,42 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.base.log_ratio import split_ratio
+from tuner.base.log_ratio import Verdict
 from tuner.cli.command_context import (
     ConfigOption,
     configured_kernels,
     flag,
-    pick_run,
     settings_of,
     store_of,
 )
 from tuner.cli.completion import complete_runs
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note
-from tuner.cli.variant_options import QuietOption, config_cell, remeasure
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.variant_options import QuietOption, remeasure
+from tuner.views.column import Column, estimate_columns
+from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
     from results_db.promotion_records import PromotionRecord
 
-#: Columns for readers, and for programs.
-_SHOWN = ("kernel", "workload", "outcome", "reason")
-_FIELDS = (
-    "path",
-    "kernel",
-    "workload",
-    "outcome",
-    "reason",
-    "ratio",
-    "low",
-    "high",
-    "config",
-    "former",
+_ENTRIES: tuple[Column[PromotionRecord], ...] = (
+    Column("path", heading=None),
+    Column("kernel"),
+    Column("workload"),
+    Column("outcome", tone=lambda each: Verdict.FASTER if each.outcome == "promoted" else ""),
+    Column("reason"),
+    *estimate_columns(("ratio", "low", "high"), lambda each: each.log_ratio, heading=None),
+    Column("config", lambda each: dict(sorted(each.config.items())), heading=None),
+    Column("former", lambda each: each.former and dict(sorted(each.former.items())), heading=None),
 )
-_COLOURS = {"promoted": "green"}
-_STYLES = {"outcome": lambda row: _COLOURS.get(row["outcome"], "")}
 
 
 def promote(
@@ -81,13 +76,7 @@ def promote(
         named = {name: found[-1] for name, found in kernels.items()}
         promoter = Promoter(store, info.run_id, to, named, measure if again else None)
         records = promoter.decide()[0] if dry_run else promoter.promote(_note_wait)
-    emit(
-        [_make_row(record, style) for record in records],
-        _SHOWN if style in READABLE else _FIELDS,
-        style,
-        details=("reason",),
-        styles=_STYLES,
-    )
+    emit(records, _ENTRIES, style)
     counts = Counter(record.outcome for record in records)
     note(f"run {info.run_id} to {to}: " + ", ".join(f"{n} {word}" for word, n in counts.items()))
 
@@ -108,12 +97,3 @@ def rollback(
 
 def _note_wait() -> None:
     note("waiting for another promotion into this folder")
-
-
-def _make_row(record: PromotionRecord, style: Format) -> dict[str, Any]:
-    return {
-        **{name: getattr(record, name) for name in ("path", *_SHOWN)},
-        **dict(zip(("ratio", "low", "high"), split_ratio(record.log_ratio), strict=True)),
-        "config": config_cell(record.config, style),
-        "former": None if record.former is None else config_cell(record.former, style),
-    }

@@ -12,13 +12,12 @@ import typer
 from results_db.stored_records import RunStatus
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.views.column import Column
+from tuner.views.runs import RUNS
 
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.stored_records import ExportInfo, RunInfo
-
-_FACTS = ("tag", "campaign", "status", "started_at")
-_RUNS = ("run", *_FACTS, "trials", "kept_because")
 
 
 def prune(
@@ -46,17 +45,13 @@ def prune(
         found = store.find_prunable([run_id for run_id, reason in why.items() if not reason])
         counts = Counter(trial.run_id for trial in found)
         if dry_run:
-            rows = [
-                {
-                    **{name: getattr(run, name) for name in _FACTS},
-                    "run": run.run_id,
-                    "trials": counts[run.run_id],
-                    "kept_because": why[run.run_id],
-                }
-                for run in older
-                if counts[run.run_id] or why[run.run_id]
+            columns: list[Column[RunInfo]] = [
+                *RUNS[:5],
+                Column("trials", lambda run: counts[run.run_id]),
+                Column("kept_because", lambda run: why[run.run_id]),
             ]
-            emit(rows, _RUNS, style, empty="no older run")
+            shown = [run for run in older if counts[run.run_id] or why[run.run_id]]
+            emit(shown, columns, style, empty="no older run")
         deleted = len(found) if dry_run else store.forget(found)
     kept = sum(map(bool, why.values()))
     done = "would be deleted" if dry_run else "deleted"

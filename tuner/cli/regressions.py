@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
-from tuner.base.log_ratio import split_ratio
-from tuner.cli.command_context import (
-    LARGEST,
-    ConfigOption,
-    flag,
-    settings_of,
-    store_of,
-)
-from tuner.cli.console import READABLE, Format, FormatOption, emit, format_estimate, note
+from tuner.base.log_ratio import Verdict
+from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
+from tuner.views.column import Column, estimate_columns
+from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from results_db import Store
     from results_db.regression_records import RegressionRecord
+    from results_db.stored_records import TaskInfo
     from tuner.campaign import RunOutcome
     from tuner.settings.sections import Settings
 
-_SHOWN = ("regression", "kernel", "workload", "device", "since", "change", "state", "reason")
-_FIELDS = (
-    "regression",
-    "kernel",
-    "workload",
-    "device",
-    "since",
-    "before",
-    "change",
-    "low",
-    "high",
-    "state",
-    "reason",
-    "found_at",
-    "decided_at",
-    "notified_at",
-    "acknowledged_at",
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A regression with the tasks before and behind it."""
+
+    record: RegressionRecord
+    task: TaskInfo
+    former: TaskInfo
+
+    def describe_state(self) -> str:
+        known = self.record.acknowledged_at is not None
+        return f"{self.record.state}, acknowledged" if known else self.record.state
+
+
+_REGRESSIONS: tuple[Column[_Found], ...] = (
+    Column("regression", lambda each: each.record.id),
+    Column("kernel", lambda each: each.task.key.kernel),
+    Column("workload", lambda each: each.task.key.workload.key),
+    Column("device", lambda each: each.task.key.device.name),
+    Column("since", lambda each: each.task.run_id, lambda each: f"run {each.task.run_id}"),
+    Column("before", lambda each: each.former.run_id, heading=None),
+    *estimate_columns(("change", "low", "high"), lambda each: each.record.log_ratio, "+.1%"),
+    Column(
+        "state",
+        lambda each: each.record.state,
+        _Found.describe_state,
+        tone=lambda each: Verdict.SLOWER if each.record.is_open else "",
+    ),
+    Column("reason", lambda each: each.record.reason),
+    Column("found_at", lambda each: each.record.found_at, heading=None),
+    Column("decided_at", lambda each: each.record.decided_at, heading=None),
+    Column("notified_at", lambda each: each.record.notified_at, heading=None),
+    Column("acknowledged_at", lambda each: each.record.acknowledged_at, heading=None),
 )
-_STYLES = {"state": lambda row: "red" if row["open"] else ""}
 
 
 def regressions(
@@ -88,9 +100,11 @@ def regressions(
             for line in found.notify(store, settings.notify.webhook):
                 note(line)
         records = store.regressions()
-        rows = [_make_row(store, record, style) for record in records]
-    columns = _SHOWN if style in READABLE else _FIELDS
-    emit(rows, columns, style, empty="no regression", details=("reason",), styles=_STYLES)
+        rows = [
+            _Found(each, store.task(each.task_id), store.task(each.former_task_id))
+            for each in records
+        ]
+    emit(rows, _REGRESSIONS, style, empty="no regression")
     if any(record.is_open for record in records):
         raise typer.Exit(1)
 
@@ -120,25 +134,3 @@ def follow_run(
     except TunerError as error:
         note(f"regressions are not decided: {error.message}; `tuner regressions` does it")
         return []
-
-
-def _make_row(store: Store, record: RegressionRecord, style: Format) -> dict[str, Any]:
-    task, former = store.task(record.task_id), store.task(record.former_task_id)
-    shares = [None if each is None else each - 1 for each in split_ratio(record.log_ratio)]
-    change, low, high = shares
-    known = "" if record.acknowledged_at is None else ", acknowledged"
-    return {
-        **{name: getattr(record, name) for name in _FIELDS[-4:]},
-        "regression": record.id,
-        "kernel": task.key.kernel,
-        "workload": task.key.workload.key,
-        "device": task.key.device.name,
-        "since": f"run {task.run_id}" if style in READABLE else task.run_id,
-        "before": former.run_id,
-        "change": format_estimate("+.1%", *shares) if style in READABLE else change,
-        "low": low,
-        "high": high,
-        "state": f"{record.state}{known}" if style in READABLE else record.state,
-        "reason": record.reason,
-        "open": record.is_open,
-    }

@@ -13,11 +13,11 @@ from tuner.cli.command_context import (
     ConfigOption,
     RunArgument,
     flag,
-    pick_run,
     settings_of,
     store_of,
 )
 from tuner.cli.console import note
+from tuner.views.runs import pick_run
 
 
 def report(

@@ -64,7 +64,7 @@ def restamp(
             )
         else:
             outcomes = list(restamp_results(settings, base, own, on_progress, dry_run=dry_run))
-    emit([_row(item) for item in outcomes], _COLUMNS, style, details=("reason",))
+    emit([_row(item) for item in outcomes], _COLUMNS, style)
     again = sum(bool(item.reason) for item in outcomes)
     note(f"{len(outcomes) - again} carried over, {again} to be measured again")
     if again or refused:

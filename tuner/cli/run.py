@@ -12,7 +12,6 @@ from results_db.stored_records import RunStatus
 from search_spaces.errors import FindingError, TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import (
-    LARGEST,
     ConfigOption,
     WorkloadsOption,
     command_started_s,
@@ -24,30 +23,31 @@ from tuner.cli.command_context import (
 from tuner.cli.completion import complete_campaigns, complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note, say
 from tuner.cli.kernel_campaign import names_kernel, with_kernel
-from tuner.cli.progress import watch
 from tuner.cli.regressions import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
-from tuner.cli.winners import emit_winners, list_winners
+from tuner.views.column import Column
+from tuner.views.outcomes import WINNERS, Winner, list_winners
+from tuner.views.progress_display import show_progress
+from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
     from tuner.settings.sections import Settings
 
-_PLAN = (
-    "kernel",
-    "workload",
-    "device",
-    "target",
-    "mode",
-    "configs",
-    "budget",
-    "known",
-    "minutes",
-    "note",
+_PLAN: tuple[Column[PlannedTask], ...] = (
+    Column("kernel"),
+    Column("workload", lambda task: task.workload.key),
+    Column("device", lambda task: task.device.name),
+    Column("target", lambda task: task.device.target),
+    Column("mode"),
+    Column("configs", lambda task: task.space_size),
+    Column("budget", lambda task: task.budget_trials),
+    Column("known"),
+    Column("minutes", lambda task: None if task.estimate_s is None else task.estimate_s / 60),
+    Column("note"),
 )
-
 #: Campaigns that an error lists.
 _LISTED = 8
 
@@ -242,7 +242,7 @@ def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool)
     from tuner.campaign import Control, run_campaign
 
     control = Control()
-    with interruptible(control), watch(quiet=quiet) as show:
+    with interruptible(control), show_progress(not quiet) as show:
         return run_campaign(settings, name, options=options, on_progress=show, control=control)
 
 
@@ -251,8 +251,7 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
     from tuner.campaign.plan import plan
 
     tasks = plan(settings, name, options)
-    rows, shared = [_plan_row(task) for task in tasks], ("device", "target")
-    emit(rows, _PLAN, style, empty="the plan has no tasks", details=("note",), shared=shared)
+    emit(tasks, _PLAN, style, empty="the plan has no tasks")
     todo = [task for task in tasks if task.mode != "skip"]
     known_s = [task.estimate_s for task in todo if task.estimate_s is not None]
     parts = [f"{len(todo)} tasks"]
@@ -261,21 +260,6 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
     if len(todo) < len(tasks):
         parts.append(f"{len(tasks) - len(todo)} skipped")
     note(", ".join(parts))
-
-
-def _plan_row(task: PlannedTask) -> dict[str, object]:
-    return {
-        "kernel": task.kernel,
-        "workload": task.workload.key,
-        "device": task.device.name,
-        "target": task.device.target,
-        "mode": task.mode,
-        "configs": task.space_size,
-        "budget": task.budget_trials,
-        "known": task.known,
-        "minutes": None if task.estimate_s is None else task.estimate_s / 60,
-        "note": task.note,
-    }
 
 
 def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, quiet: bool) -> None:
@@ -297,10 +281,10 @@ def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, qu
     if rows and style is Format.TABLE:
         print()
     if rows or style is not Format.TABLE:
-        emit_winners(rows, style)
+        emit(rows, WINNERS, style)
 
 
-def _winners(settings: Settings, run_id: int, style: Format) -> list[dict[str, object]]:
+def _winners(settings: Settings, run_id: int, style: Format) -> list[Winner]:
     """The winners of a run; none where the database cannot be read any more."""
     try:
         with store_of(settings) as store:

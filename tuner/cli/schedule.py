@@ -17,6 +17,7 @@ from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.regressions import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.cli.streams import final_output
+from tuner.views.column import Column, columns_of
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     from tuner.settings.sections import Settings
 
 app = typer.Typer(help="List schedules and start due campaigns.", no_args_is_help=True)
-_LIST = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")
-_FIRED = ("schedule", "instant", "state", "run", "message")
+_SCHEDULES = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")
+_FIRED: tuple[Column[Fire], ...] = (
+    *columns_of("schedule", "instant", "state"),
+    Column("run", lambda fire: fire.run_id),
+    Column("message"),
+)
 
 
 @app.command("list")
@@ -51,7 +56,7 @@ def list_schedules(config: ConfigOption = None, style: FormatOption = Format.TAB
                     "next": next(iter(next_fires(plan, now)), None),
                 }
             )
-    emit(rows, _LIST, style, empty="no campaign has a schedule")
+    emit(rows, _SCHEDULES, style, empty="no campaign has a schedule")
 
 
 @app.command("next")
@@ -90,7 +95,7 @@ def tick(
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         fires = service.tick()
     with final_output():
-        emit([_make_row(fire) for fire in fires], _FIRED, style, empty="nothing is due")
+        emit(fires, _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
     if service.slower or any(fire.state != FireState.FINISHED for fire in fires):
@@ -149,14 +154,14 @@ class _Service:
 
     def start(self, campaign: str) -> RunOutcome:
         from tuner.campaign import Control, RunOptions, run_campaign
-        from tuner.cli.progress import watch
+        from tuner.views.progress_display import show_progress
 
         self._control = Control()
         if self.stop.is_set():
             self._control.drain()
         note(f"starting campaign {campaign}")
         settings, base, quiet = self._settings, self._base, self._quiet
-        with watch(quiet=quiet) as show:
+        with show_progress(not quiet) as show:
             outcome = run_campaign(
                 settings,
                 campaign,
@@ -190,13 +195,3 @@ def host_name() -> str:
 def _note_fires(fires: list[Fire]) -> None:
     for fire in fires:
         note(f"{fire.schedule}: {fire.state}: {fire.message}")
-
-
-def _make_row(fire: Fire) -> dict[str, object]:
-    return {
-        "schedule": fire.schedule,
-        "instant": fire.instant,
-        "state": fire.state,
-        "run": fire.run_id,
-        "message": fire.message,
-    }

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
@@ -59,6 +60,7 @@ def serve(
     """
     import uvicorn
 
+    from tuner.cli.export import own_kernels
     from tuner.serving.app import create_app
     from tuner.serving.guard import LOOPBACK
 
@@ -71,7 +73,7 @@ def serve(
     if not own:
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     with suppress(KeyboardInterrupt), bound, store_of(settings) as store:
-        app = create_app(store, settings, base, names, token)
+        app = create_app(store, partial(own_kernels, settings, base), names, token)
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/" + (f"?{urlencode({'token': token})}" if token else "")
         print(url, flush=True)

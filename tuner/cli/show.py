@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,31 +20,42 @@ from tuner.cli.command_context import (
     ConfigOption,
     configured_kernels,
     flag,
-    pick_run,
     settings_of,
     store_of,
 )
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit_record, note
-from tuner.cli.status import FIELDS, SHOWN, list_tasks
-from tuner.cli.winners import STYLES, describe_winner, winner_row
+from tuner.views.column import Column, Listing, columns_of
+from tuner.views.outcomes import WINNERS, Winner, find_winner, list_tasks
+from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from results_db import Store
-    from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
+    from results_db.stored_records import (
+        BaselineRecord,
+        FinalRecord,
+        RunInfo,
+        TaskInfo,
+        TrialRecord,
+    )
     from search_spaces.records import Config
     from tuner.settings.sections import Settings
 
 _REFERENCE = re.compile(r"([^/]+)(?:/(\d{1,18})(?:/(\d{1,18}))?)?")
 _RUN = ("tag", "campaign", "status", "started_at", "finished_at", "seed", "environment", "summary")
-#: Columns of a run's tasks.
-_TASKS = ("task", *SHOWN)
 #: What a reader calls facts of a run's summary.
 _SAID = {"device_s": "device_busy_s", "elapsed_s": "took_s", "timing_s": "device_timing_s"}
-_BASELINE = ("name", "status", "median_us", "error", "message")
-_FINAL = ("stage", "status", "median_us", "dropped", "config", "message")
+_BASELINES: tuple[Column[BaselineRecord], ...] = (
+    *columns_of("name", "status", "median_us", "error"),
+    Column("message"),
+)
+_FINALS: tuple[Column[FinalRecord], ...] = (
+    *columns_of("stage", "status", "median_us", "dropped"),
+    Column("config"),
+    Column("message"),
+)
 #: Fields of a trial that have another form in its description, and those that only programs read.
 _CHANGED = ("number", "config", "detail", "log_ratio")
 _SAMPLES = ("samples_us", "incumbent_samples_us")
@@ -92,7 +103,7 @@ def show(
             facts = _describe_task(store, _find_task(store, info, task_id), style)
         else:
             facts = _describe_trial(store, _find_task(store, info, task_id), number, style)
-    emit_record(facts, style, columns=_TASKS if task_id is None else None, styles=STYLES)
+    emit_record(facts, style)
 
 
 def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:
@@ -100,11 +111,7 @@ def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, objec
     if style in READABLE:
         facts["environment"] = {k: value for k, value in info.environment.items() if value != ""}
         facts |= {"summary": "", **{_SAID.get(k, k): v for k, v in info.summary.items()}}
-    tasks = list_tasks(store, info.run_id, style)
-    if style is not Format.TABLE:
-        names = _TASKS if style is Format.MD else FIELDS
-        tasks = [{name: row.get(name) for name in names} for row in tasks]
-    return {"run": info.run_id, **facts, "tasks": tasks}
+    return {"run": info.run_id, **facts, "tasks": list_tasks(store, info.run_id, referred=True)}
 
 
 def _find_task(store: Store, info: RunInfo, task_id: int) -> TaskInfo:
@@ -128,7 +135,7 @@ def _name_task(task: TaskInfo) -> dict[str, object]:
 
 def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, object]:
     (counts,) = store.overview(task.run_id, task.task_id)
-    winner: dict[str, Any] | None = winner_row(task)
+    winner = find_winner(task)
     return {
         **_name_task(task),
         "stage": task.stage,
@@ -136,13 +143,20 @@ def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, obj
         "trials": counts.trials,
         "failed": counts.trials - counts.correct,
         "best_us": counts.best_us,
-        **(describe_winner(winner, style) if winner else {}),
-        **(_write_config(task, winner["config"]) if winner else {}),
+        **(_describe_winner(winner, style) if winner else {}),
+        **(_write_config(task, winner.ships.config) if winner and winner.ships else {}),
         "choice": task.selection.reason if task.selection else "",
         "toolchain": {k: text for k, text in asdict(task.key.toolchain).items() if text},
-        "baselines": [_pick(each, _BASELINE) for each in task.baselines],
-        "finals": [_pick(each, _FINAL) for each in task.finals],
+        "baselines": Listing(_BASELINES, task.baselines),
+        "finals": Listing(_FINALS, task.finals),
     }
+
+
+def _describe_winner(winner: Winner, style: Format) -> dict[str, object]:
+    """The columns of the winner in that format, and whether the default ships."""
+    found = Listing(WINNERS, [winner])
+    (facts,) = found.readable_rows() if style in READABLE else found.rows()
+    return {**facts, "ships": found.rows()[0]["ships"]}
 
 
 def _find_trial(store: Store, task: TaskInfo, number: int) -> TrialRecord:
@@ -181,13 +195,9 @@ def _describe_trial(store: Store, task: TaskInfo, number: int, style: Format) ->
         **_write_config(task, trial.config),
         **{name: value for name, value in asdict(trial).items() if name not in left_out},
         **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
-        "finals": [_pick(each, _FINAL) for each in task.finals if config_key(each.config) == key],
+        "finals": Listing(_FINALS, [e for e in task.finals if config_key(e.config) == key]),
         "detail": trial.detail,
     }
-
-
-def _pick(record: Any, names: tuple[str, ...]) -> dict[str, object]:
-    return {name: getattr(record, name) for name in names}
 
 
 def _write_config(task: TaskInfo, config: Config) -> dict[str, object]:

@@ -12,8 +12,8 @@ from search_spaces.errors import TunerError, WorkloadError
 from tuner.base.inert_text import inert
 from tuner.cli.command_context import ConfigOption, flag, settings_of
 from tuner.cli.completion import complete_kernels
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note
-from tuner.cli.variant_options import config_cell
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.views.column import Column
 
 if TYPE_CHECKING:
     from search_spaces.declaration.check import DeclarationCheck
@@ -26,7 +26,11 @@ app = typer.Typer(
 _KERNELS = ("kernel", "from", "place")
 _SIZES = ("kernel", "from", "workloads", "configs", "feasible", "share")
 _WORKLOADS = ("workload", "configs", "feasible", "default", "gflops", "mib")
-_PARAMETERS = ("parameter", "values", "when", "default")
+_PARAMETERS: tuple[Column[Mapping[str, object]] | str, ...] = (
+    *("parameter", "values", "when"),
+    # As the other values are written.
+    Column("default", show=lambda row: f"{row['default']}"),
+)
 
 
 TargetOption = Annotated[
@@ -96,11 +100,11 @@ def show(
     if validate:
         _validate(found, chosen, device)
     elif workload is None:
-        rows = [_workload_row(found, item, device, style) for item in chosen]
-        emit(rows, _WORKLOADS, style, details=("default",))
+        rows = [_workload_row(found, item, device) for item in chosen]
+        emit(rows, _WORKLOADS, style)
         note(f"on {_name_device(device)}")
     else:
-        emit(_parameter_rows(found, chosen[0], device, style), _PARAMETERS, style)
+        emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
         bound = guarded_calls.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
              f"on {_name_device(device)}")  # fmt: skip
@@ -163,27 +167,21 @@ def _choose_workloads(kernel: Kernel, text: str | None) -> Sequence[Workload]:
     )
 
 
-def _workload_row(
-    kernel: Kernel, workload: Workload, device: Device, style: Format
-) -> dict[str, object]:
+def _workload_row(kernel: Kernel, workload: Workload, device: Device) -> dict[str, object]:
     guarded_calls.check(kernel, workload)
     bound, cost = guarded_calls.bind(kernel, workload, device), kernel.cost(workload)
     return {
         "workload": workload.key,
         "configs": bound.cardinality(),
         "feasible": bound.size(),
-        "default": config_cell(guarded_calls.default_config(kernel, workload, device), style),
+        "default": dict(sorted(guarded_calls.default_config(kernel, workload, device).items())),
         "gflops": cost.flops / 1e9,
         "mib": cost.bytes / 2**20,
     }
 
 
-def _parameter_rows(
-    kernel: Kernel, workload: Workload, device: Device, style: Format
-) -> list[dict[str, object]]:
-    default: Mapping[str, object] = guarded_calls.default_config(kernel, workload, device)
-    if style in READABLE:  # as the other values are written
-        default = {name: f"{value}" for name, value in default.items()}
+def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[dict[str, object]]:
+    default = guarded_calls.default_config(kernel, workload, device)
     return [
         {
             "parameter": parameter.name,

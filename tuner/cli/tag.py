@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import ConfigOption, flag, pick_run, settings_of, store_of
+from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
 from tuner.cli.completion import complete_runs
 from tuner.cli.console import note
+from tuner.views.runs import pick_run
 
 #: A word that is no number and holds no `/`, which separates run, task and trial.
 _NAME = re.compile(r"[^\W\d][\w.+-]{0,99}")

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.column_units import format_us
-from tuner.cli.command_context import (
-    ConfigOption,
-    RunArgument,
-    pick_run,
-    settings_of,
-    store_of,
-)
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note
-from tuner.cli.variant_options import config_cell
+from tuner.cli.command_context import ConfigOption, RunArgument, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.views.column import Column
+from tuner.views.runs import pick_run
+from tuner.views.units import format_us
 
 if TYPE_CHECKING:
     from results_db.stored_records import FoundTrial
 
-#: Columns for readers, and for programs.
-_SHOWN = ("trial", "kernel", "workload", "device", "status", "time", "config", "message")
-_FIELDS = (
-    "trial",
-    "kernel",
-    "workload",
-    "device",
-    "status",
-    "source",
-    "strategy",
-    "median_us",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "config",
-    "message",
+_TRIALS: tuple[Column[FoundTrial], ...] = (
+    Column("trial", lambda trial: f"{trial.run_id}/{trial.task_id}/{trial.number}"),
+    Column("kernel"),
+    Column("workload", lambda trial: trial.workload.key),
+    Column("device"),
+    Column("status", lambda trial: trial.state),
+    Column("source", heading=None),
+    Column("strategy", heading=None),
+    Column("median_us", show=lambda trial: format_us(trial.median_us), heading="time"),
+    Column("registers", heading=None),
+    Column("spill_bytes", heading=None),
+    Column("shared_bytes", heading=None),
+    Column("config", lambda trial: dict(sorted(trial.config.items()))),
+    Column("message"),
 )
-_DETAILS = ("config", "message")
-_SHARED = ("kernel", "workload", "device")
 
 
 def list_trials(
@@ -64,21 +55,7 @@ def list_trials(
         info = pick_run(store, run)
         trials = store.list_trials(TrialFilter(info.run_id, statuses=tuple(Status)))
     found = find_matching(trials, conditions)
-    rows = [_make_row(trial, style) for trial in found]
-    if rows or style is not Format.TABLE:
-        columns = _SHOWN if style in READABLE else _FIELDS
-        emit(rows, columns, style, details=_DETAILS, shared=_SHARED)
-    if not rows:
+    if found or style is not Format.TABLE:
+        emit(found, _TRIALS, style)
+    if not found:
         note(explain_none(trials, conditions))
-
-
-def _make_row(trial: FoundTrial, style: Format) -> dict[str, Any]:
-    row = {name: getattr(trial, name) for name in (*_SHARED, *_FIELDS[4:-2], "message")}
-    return {
-        **row,
-        "status": trial.state,
-        "trial": f"{trial.run_id}/{trial.task_id}/{trial.number}",
-        "workload": trial.workload.key,
-        "time": format_us(trial.median_us),
-        "config": config_cell(trial.config, style),
-    }

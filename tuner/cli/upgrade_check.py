@@ -19,11 +19,10 @@ from tuner.cli.command_context import (
     flag,
     settings_of,
 )
-from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.progress import watch
+from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.text_table import filled_columns
 from tuner.cli.variant_options import QuietOption, config_cell, step_progress
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.settings.sections import Settings
@@ -175,7 +174,7 @@ def _retune(
     from tuner.upgrade import retune
 
     control = Control()
-    with interruptible(control), watch(quiet=quiet) as show:
+    with interruptible(control), show_progress(not quiet) as show:
         run, written = retune(
             settings, base, tables, outcomes, trials=trials, control=control, on_progress=show
         )
@@ -190,7 +189,7 @@ def _emit(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned], style: F
     tuned = {item.path for item in written if item.tuned}
     rows = [_row(item, item.path in tuned and item.lost, style) for item in outcomes]
     if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, details=("note",))
+        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style)
     else:
         emit(rows, _EVERYTHING, style)
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from search_spaces.records import canonical_json
-from tuner.base.inert_text import inert
 from tuner.cli.command_context import configured_kernels, flag
 from tuner.cli.completion import complete_kernels
-from tuner.cli.console import Format, console, note
-from tuner.cli.progress import LINE_EVERY_S
+from tuner.cli.console import Format, note
+from tuner.progress import Progress
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from results_db.run_comparison import TaskComparison
@@ -90,30 +89,15 @@ def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:
 
 @contextmanager
 def step_progress(*, quiet: bool) -> Iterator[ProgressCallback]:
-    """Progress on stderr: one changing line on a terminal, a line every few seconds elsewhere."""
-    if quiet:
-        yield lambda what, done, total: None
-    elif sys.stderr.isatty():
-        with console(stderr=True).status("starting") as shown:
-            yield lambda what, done, total: shown.update(_progress(what, done, total))
-    else:
-        yield _lines(note)
+    """Progress on stderr: what is done, and how many of how many."""
+    with show_progress(not quiet) as show:
 
+        def tell(what: str, done: int, total: int) -> None:
+            if show is not None:
+                text = f"{what} {done}/{total}" if total else what
+                show(replace(Progress.of_stage(what, text), done=done, total=total or None))
 
-def _lines(write: Callable[[object], None]) -> ProgressCallback:
-    next_s = 0.0
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal next_s
-        if time.monotonic() >= next_s or (total and done == total):
-            next_s = time.monotonic() + LINE_EVERY_S
-            write(_progress(what, done, total))
-
-    return show
-
-
-def _progress(what: str, done: int, total: int) -> str:
-    return inert(f"{what} {done}/{total}" if total else what)
+        yield tell
 
 
 def config_cell(config: Config | None, style: Format) -> object:

@@ -11,9 +11,8 @@ import typer
 from results_db.stored_records import NOT_CHECKED
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.cli.command_context import LARGEST, flag, settings_of
-from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.text_table import filled_columns
+from tuner.cli.command_context import flag, settings_of
+from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
 from tuner.cli.variant_options import (
     QuietOption,
     SettingsOption,
@@ -24,6 +23,7 @@ from tuner.cli.variant_options import (
     note_origins,
     step_progress,
 )
+from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from pathlib import Path

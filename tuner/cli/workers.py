@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.views.column import Column
 
 if TYPE_CHECKING:
     from search_spaces.records import Device
@@ -22,21 +24,42 @@ app = typer.Typer(
     help="The devices of this machine, or of the cluster that `pool.address` names.",
     no_args_is_help=True,
 )
-_COLUMNS = (
-    "kind",
-    "device",
-    "target",
-    "units",
-    "memory_gib",
-    "shared_kib",
-    "power_w",
-    "clock_step_us",
-    "overhead_us",
-    "copy_tb_s",
-    "peak_tflop_s",
-    "host",
-    "fingerprint",
-    "uuid",
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A device with its host, and its calibration where one is known."""
+
+    host: str
+    device: Device
+    calibration: Calibration | None
+
+    @property
+    def peak_tflop_s(self) -> dict[str, float] | None:
+        rates = _rates(self.calibration) if self.calibration else []
+        return {name: round(rate / 1e6, 1) for name, rate in rates} or None
+
+
+def _read(name: str, read: Callable[[Calibration], object]) -> Column[_Found]:
+    """A column of calibrations."""
+    return Column(name, lambda e: (read(e.calibration) or None) if e.calibration else None)
+
+
+_WORKERS: tuple[Column[_Found], ...] = (
+    Column("kind", lambda each: each.device.kind),
+    Column("device", lambda each: each.device.name),
+    Column("target", lambda each: each.device.target),
+    Column("units", lambda each: each.device.sm_count),
+    Column("memory_gib", lambda each: round(each.device.memory_bytes / 2**30, 1)),
+    Column("shared_kib", lambda each: each.device.shared_bytes // 1024 or None),
+    Column("power_w", lambda each: each.device.power_limit_w or None),
+    _read("clock_step_us", lambda known: known.quantum_us),
+    _read("overhead_us", lambda known: dict(known.overhead_us)),
+    _read("copy_tb_s", lambda known: known.copy_bytes_per_us / 1e6),
+    Column("peak_tflop_s"),
+    Column("host"),
+    Column("fingerprint", lambda each: each.device.fingerprint),
+    Column("uuid", lambda each: each.device.uuid),
 )
 
 
@@ -55,10 +78,10 @@ def list_workers(config: ConfigOption = None, style: FormatOption = Format.TABLE
     settings, _ = settings_of(config)
     known = calibrations(settings)
     rows = [
-        {**_row(host, device), **_calibration_row(known.get(device.fingerprint))}
+        _Found(host, device, known.get(device.fingerprint))
         for host, device in _devices(settings.pool)
     ]
-    emit(rows, _COLUMNS, style, empty="no device was found", details=_COLUMNS[7:])
+    emit(rows, _WORKERS, style, empty="no device was found")
 
 
 def calibrations(settings: Settings) -> dict[str, Calibration]:
@@ -74,17 +97,6 @@ def calibrations(settings: Settings) -> dict[str, Calibration]:
         note(f"calibrations are left out: {error.message}")
         return {}
     return {item.device.fingerprint: item.calibration for item in reversed(found)}
-
-
-def _calibration_row(calibration: Calibration | None) -> dict[str, object]:
-    if calibration is None:
-        return {}
-    return {
-        "clock_step_us": calibration.quantum_us or None,
-        "overhead_us": dict(calibration.overhead_us) or None,
-        "copy_tb_s": calibration.copy_bytes_per_us / 1e6 or None,
-        "peak_tflop_s": {name: round(rate / 1e6, 1) for name, rate in _rates(calibration)} or None,
-    }
 
 
 def calibration_text(calibration: Calibration) -> str:
@@ -118,18 +130,3 @@ def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:
         if devices is None:
             note(f"node {node.name} ({node.address}) does not answer")
         yield from ((node.name, device) for device in devices or ())
-
-
-def _row(host: str, device: Device) -> dict[str, object]:
-    return {
-        "kind": device.kind,
-        "device": device.name,
-        "target": device.target,
-        "units": device.sm_count,
-        "memory_gib": round(device.memory_bytes / 2**30, 1),
-        "shared_kib": device.shared_bytes // 1024 or None,
-        "power_w": device.power_limit_w or None,
-        "host": host,
-        "fingerprint": device.fingerprint,
-        "uuid": device.uuid,
-    }

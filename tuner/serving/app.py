@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from http import HTTPStatus
-from pathlib import Path
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -20,10 +19,9 @@ from results_db import Store
 from results_db.errors import NothingStoredError, UnknownError
 from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
-from tuner.cli.command_context import LARGEST
 from tuner.serving.guard import Guard
-from tuner.serving.pages import Pages
-from tuner.settings.sections import Settings
+from tuner.serving.pages import FindKernels, Pages
+from tuner.views.runs import LARGEST
 
 #: Pages that are kept until what they show has changed, and for how many seconds at most: trials of
 #: a run that is over may be deleted.
@@ -32,13 +30,14 @@ _Endpoint: TypeAlias = Callable[[Request], Response]
 
 
 def create_app(
-    store: Store, settings: Settings, base: Path, hosts: Collection[str], token: str | None = None
+    store: Store, find_kernels: FindKernels, hosts: Collection[str], token: str | None = None
 ) -> Starlette:
     """The application over an open store, which it only reads.
 
-    hosts: the names that the Host header may have. token: what every request must carry, if any.
+    find_kernels: for the exported tables. hosts: the names that the Host header may have. token:
+    what every request must carry, if any.
     """
-    server = _Server(Pages(store, settings, base))
+    server = _Server(Pages(store, find_kernels))
     routes = {
         "/": server.show_runs,
         "/live": server.tell_runs,

@@ -6,9 +6,10 @@ import io
 import threading
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
 from urllib.parse import quote
 
 from reports.page import Head, describe_run, render_page, render_sections
@@ -20,19 +21,25 @@ from reports.sections import build_sections
 from reports.source import load
 from results_db import Store
 from results_db.errors import UnknownError
-from results_db.run_comparison import compare_runs
-from results_db.stored_records import RunInfo, RunStatus
+from results_db.run_comparison import TaskComparison, compare_runs
+from results_db.stored_records import RunInfo, RunStatus, TaskInfo
 from results_db.task_history import list_histories
+from search_spaces.kernel import Kernel
 from search_spaces.records import digest
 from tuner import tables
 from tuner.campaign import lease
-from tuner.cli import compare, export, history, status
-from tuner.cli.command_context import pick_run
-from tuner.cli.console import Format, cell
-from tuner.cli.progress import duration
-from tuner.settings.sections import Settings
 from tuner.tables import exporters
+from tuner.views.column import Column, Listing, cell
+from tuner.views.comparisons import COMPARISON, count_verdicts
+from tuner.views.history import list_results
+from tuner.views.outcomes import list_tasks
+from tuner.views.progress_display import duration
+from tuner.views.runs import RUNS, pick_run
+from tuner.views.runs import describe_run as describe_state
 
+R = TypeVar("R")
+#: The kernels of tasks by name, as far as the configuration has them.
+FindKernels: TypeAlias = Callable[[Sequence[TaskInfo]], Mapping[str, Kernel]]
 #: Runs on one page.
 _RUNS = 50
 #: Seconds for which the state of a run in progress counts as known, for all who ask.
@@ -40,15 +47,6 @@ _FRESH_S = 1.0
 _HOME = ("/", "all runs")
 _COMPARE = ("/compare", "compare")
 _HISTORY = ("/history", "history")
-_COLUMNS = {
-    "kernel": "Kernel",
-    "state": "State",
-    "time": "Time",
-    "vs_baseline": "Against fastest baseline",
-    "vs_default": "Against default",
-    "trials": "Trials",
-    "config": "Config",
-}
 _ABOVE = (_HOME, _COMPARE, _HISTORY)
 #: The sections of a run's page, which need no trial, and those of a task's.
 _OF_RUN = ("summary", "ranges", "environment")
@@ -58,10 +56,9 @@ _OF_TASK = ("tasks", "failures")
 class Pages:
     """Renders pages from an open store, which it only reads. Threads may share it."""
 
-    def __init__(self, store: Store, settings: Settings, base: Path) -> None:
+    def __init__(self, store: Store, find_kernels: FindKernels) -> None:
         self._store = store
-        self._settings = settings
-        self._base = base
+        self._find_kernels = find_kernels
         self._marks: dict[tuple[int, int | None], tuple[float, str]] = {}
         self._lock = threading.Lock()
 
@@ -97,11 +94,10 @@ class Pages:
         """The runs before a number (None: the newest), newest first."""
         runs = self._store.runs(limit=_RUNS, before=before)
         links = [(f"/?before={runs[-1].run_id}", "older runs")] if len(runs) == _RUNS else []
-        headings = ("Run", "Campaign", "Tag", "Status", "Started", "Took")
         words = [] if runs else ["There are no runs here yet."]
-        section = list_section(
-            "runs", "Runs", headings, map(_list_run, runs), paragraphs=words, links=links
-        )
+        to_run = dict.fromkeys(("run", "campaign"), lambda run: f"/runs/{run.run_id}")
+        rows = _lay_out(Listing(_LISTED, runs), to_run)
+        section = list_section("runs", "Runs", *rows, paragraphs=words, links=links)
         name = self._store.url.rpartition("/")[2]
         head = Head("Runs", name, above=_ABOVE, live="/live", mark=mark)
         return render_sections(head, [section], figures=False)
@@ -138,19 +134,19 @@ class Pages:
         runs = self._store.runs(limit=_RUNS)
         known = [(f"{run.run_id}", f"{run.campaign} {run.tag or ''}".strip()) for run in runs]
         picker = Picker([("b", "Run", b), ("a", "against", a)], known)
-        rows: list[ListingRow] = []
+        found: list[TaskComparison] = []
         words: list[str] = []
-        headings: Sequence[str] = ()
         if a and b:
             new = pick_run(self._store, b)
             old = pick_run(self._store, a, new.campaign)
             found = compare_runs(self._store.tasks(old.run_id), self._store.tasks(new.run_id))
-            headings = ("Kernel", f"Run {old.run_id}", f"Run {new.run_id}", "Change", "Ratio")
-            headings = (*headings, "Verdict")
-            rows = [_list_comparison(compare.make_row(each, Format.TABLE)) for each in found]
-            words = [f"Run {new.run_id} against run {old.run_id}: {compare.count_verdicts(found)}."]
+            words = [f"Run {new.run_id} against run {old.run_id}: {count_verdicts(found)}."]
         section = list_section(
-            "comparison", "Comparison", headings, rows, paragraphs=words, picker=picker
+            "comparison",
+            "Comparison",
+            *_lay_out(Listing(COMPARISON, found)),
+            paragraphs=words,
+            picker=picker,
         )
         return render_sections(Head("Compare", above=(_HOME,)), [section], figures=False)
 
@@ -169,9 +165,9 @@ class Pages:
                 f"no run has a kernel {kernel!r}", "/history lists those that are known"
             )
         view = view_history(kernel, found)
-        rows = [_list_result(row) for row in history.list_rows(found, _RUNS, Format.TABLE)]
-        headings = ("Run", "Workload", "Time", "Change", "Verdict")
-        sections = [list_section("results", "Results", headings, rows)]
+        results = list_results(found, _RUNS)
+        rows = _lay_out(results, {"run": lambda row: f"/runs/{row.result.run.run_id}"})
+        sections = [list_section("results", "Results", *rows)]
         if view:
             sections.insert(0, Section.of("history", "Times", figures=[view]))
         head = Head(kernel, "history", above=_ABOVE)
@@ -180,7 +176,7 @@ class Pages:
     def make_files(self, run_id: int, kind: str) -> tuple[str, bytes]:
         """A run's results in a format of `tuner export`: one file, or a zip archive of several."""
         run = self._store.run(run_id)
-        kernels = export.own_kernels(self._settings, self._base, self._store.tasks(run_id))
+        kernels = self._find_kernels(self._store.tasks(run_id))
         results = tables.Results(self._store, run.run_id, kernels)
         files = list(exporters.load(kind).files(results))
         if not files:
@@ -196,18 +192,22 @@ class Pages:
     def _list_tasks(self, data: RunData) -> Section:
         run_id = data.run.run_id
         slugs = {task.info.task_id: task.slug for task in data.tasks}
-        rows = [
-            _list_task(row, run_id, slugs)
-            for row in status.list_tasks(self._store, run_id, Format.TABLE)
-        ]
+        to_task = {
+            "kernel": lambda each: (
+                f"/runs/{run_id}/tasks/{each.task.task_id}#{slugs.get(each.task.task_id, '')}"
+            )
+        }
+        rows = _lay_out(
+            list_tasks(self._store, run_id), to_task, lambda e: slugs.get(e.task.task_id, "")
+        )
         formats = [(f"/runs/{run_id}/files/{kind}", kind) for kind in ("tuner", "csv")]
         links = [(f"/runs/{run_id}/report", "report with all figures"), *formats]
-        return list_section("listing", "Tasks", tuple(_COLUMNS.values()), rows, links=links)
+        return list_section("listing", "Tasks", *rows, links=links)
 
 
 def _describe(run: RunInfo, live: str, mark: str) -> Head:
     """The head of a run's page, which is followed while a driver works on it."""
-    head = replace(describe_run(run), above=_ABOVE, state=status.headline(run))
+    head = replace(describe_run(run), above=_ABOVE, state=describe_state(run))
     return replace(head, live=live, mark=mark) if _has_driver(run) else head
 
 
@@ -215,53 +215,36 @@ def _has_driver(run: RunInfo) -> bool:
     return run.status == RunStatus.RUNNING and not lease.abandoned(run)
 
 
-def _list_run(run: RunInfo) -> ListingRow:
-    took_s = (run.finished_at - run.started_at).total_seconds() if run.finished_at else None
-    state = "driver is dead" if lease.abandoned(run) else run.status
-    return ListingRow(
-        [
-            ListingCell(run.run_id, f"/runs/{run.run_id}"),
-            ListingCell(run.campaign, f"/runs/{run.run_id}"),
-            ListingCell(run.tag),
-            ListingCell(state),
-            ListingCell(f"{run.started_at:%Y-%m-%d %H:%M}Z"),
-            ListingCell(None if took_s is None else duration(took_s).strip()),
-        ]
-    )
+def _describe_status(run: RunInfo) -> str:
+    return "driver is dead" if lease.abandoned(run) else run.status
 
 
-def _list_task(row: Mapping[str, object], run_id: int, slugs: Mapping[int, str]) -> ListingRow:
-    task_id = int(f"{row['task']}".rpartition("/")[2])
-    lines = tuple(cell(row[name]) for name in ("workload", "device", "note") if row.get(name))
-    cells = {name: ListingCell(cell(row.get(name))) for name in _COLUMNS}
-    href = f"/runs/{run_id}/tasks/{task_id}#{slugs.get(task_id, '')}"
-    cells["kernel"] = ListingCell(row["kernel"], href, lines=lines)
-    cells["state"] = ListingCell(row["state"], tone=cell(row["state"]))
-    return ListingRow(list(cells.values()), slugs.get(task_id, ""))
+def _took(run: RunInfo) -> str | None:
+    if run.finished_at is None:
+        return None
+    return duration((run.finished_at - run.started_at).total_seconds()).strip()
 
 
-def _list_result(row: Mapping[str, object]) -> ListingRow:
-    lines = tuple(cell(row[name]) for name in ("started", "tag", "revision") if row.get(name))
-    verdict = row.get("verdict")
-    notes = tuple(cell(row[name]) for name in ("config", "note") if row.get(name))
-    return ListingRow(
-        [
-            ListingCell(row["run"], f"/runs/{row['run']}", lines=lines),
-            ListingCell(row["workload"], lines=(cell(row["device"]),)),
-            ListingCell(row["time"], lines=(f"normalised {row['normalised']}",)),
-            ListingCell(row["change"]),
-            ListingCell(verdict, tone=cell(verdict), lines=notes),
-        ]
-    )
+_LISTED: tuple[Column[RunInfo], ...] = (
+    *(replace(each, show=_describe_status) if each.name == "status" else each for each in RUNS),
+    Column("took", _took),
+)
 
 
-def _list_comparison(row: Mapping[str, object]) -> ListingRow:
-    lines = tuple(cell(row[name]) for name in ("workload", "device") if row.get(name))
-    why = (cell(row["why"]),) if row.get("why") else ()
-    return ListingRow(
-        [
-            ListingCell(row["kernel"], lines=lines),
-            *(ListingCell(cell(row.get(name))) for name in ("a", "b", "change", "ratio")),
-            ListingCell(row["verdict"], tone=cell(row["verdict"]), lines=why),
-        ]
-    )
+def _lay_out(
+    listing: Listing[R],
+    links: Mapping[str, Callable[[R], str]] = MappingProxyType({}),
+    anchor: Callable[[R], str] = lambda record: "",
+) -> tuple[list[str], list[ListingRow]]:
+    """The headings and rows of a listing. links: the pages to which cells lead, by column."""
+    seen = listing.for_people(filled=True)
+
+    def make_cell(column: Column[R], record: R) -> ListingCell:
+        href = links[column.name](record) if column.name in links else ""
+        return ListingCell(cell(column.present(record)), href, column.find_tone(record))
+
+    rows = [
+        ListingRow([make_cell(column, each) for column in seen], anchor(each))
+        for each in listing.records
+    ]
+    return [column.title.capitalize() for column in seen], rows

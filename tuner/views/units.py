@@ -37,19 +37,15 @@ def make_heading(column: str) -> str:
     return column.removesuffix(ending if ending in _UNITS else "").replace("_", " ")
 
 
-def with_units(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with each number that has a unit as a text."""
-    return {name: _show(name, value) for name, value in row.items()}
-
-
-def _show(column: str, value: Any) -> Any:
+def in_unit(column: str, value: Any) -> Any:
+    """A number of a column that has a unit as a text in the unit that fits; others unchanged."""
     show = _WHOLE.get(column) or _UNITS.get(_find_ending(column))
     if show is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
         return show(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_show(column, item)}" for name, item in value.items())
+        return ", ".join(f"{name} {in_unit(column, item)}" for name, item in value.items())
     return value
 
 
