@@ -129,7 +129,7 @@ def test_a_program_without_launches_is_a_finding(script, capfd):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--", "no-such-program"], "there is no program no-such-program"),
+        (["--", "no-such-program"], "no-such-program: there is no such program"),
         (["-o", "no/folder/calls.json", "--", sys.executable], "cannot be written"),
     ],
 )

@@ -10,7 +10,7 @@ from cpu_samples import KERNEL
 
 import tuner as library
 from results_db import Store
-from tuner.cli.kernel_campaign import with_kernel
+from tuner.cli.campaign_sources import with_kernel
 from tuner.settings import load
 
 SPEC = "double.py:Double"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from results_db import Store, TrialFilter, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.cli.trial_conditions import find_matching, parse_conditions
+from tuner.cli.trials import find_matching, parse_conditions
 
 
 @pytest.fixture(scope="module")

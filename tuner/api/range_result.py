@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value
-from tuner.api.result import TuneResult
+from tuner.api.result import TuneResult, format_html
 from tuner.runtime import Table
 from tuner.tables import build, describe_coverage
 
@@ -59,12 +59,8 @@ class RangeResult:
         return "\n".join([self.kernel, *(f"  {line}" for line in (*lines, *self._remarks()))])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(sizes)}</td><td><code>{escape(config)}</code></td></tr>"
-            for sizes, config in self._rows()
-        )
         remarks = "".join(f"<p>{escape(line)}</p>" for line in self._remarks())
-        return f"<table><caption>{escape(self.kernel)}</caption>{rows}</table>{remarks}"
+        return format_html(self.kernel, self._rows()) + remarks
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         for entry in () if self.table is None else self.table.entries:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,9 +153,7 @@ class TuneResult:
         return f"{head.rstrip() if gap else head}{gap}{tail}>"
 
     def _repr_html_(self) -> str:
-        from tuner.api.html import table
-
-        return table(f"{self.kernel} {self.workload.key}", _rows(self))
+        return format_html(f"{self.kernel} {self.workload.key}", _rows(self))
 
     def _ratios(self) -> list[str]:
         """The verdict, and the ratio to the default config and to each baseline, as text."""
@@ -224,3 +223,28 @@ def _ratio(value: float | None, interval: Interval | None) -> str:
     if over is None or over.ends is None or interval is None:
         return describe_ratio(over) or ""
     return f"{value:.2f}x{over.doubt}, 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
+
+
+_TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-size:0.95em"
+_CELL = (
+    "text-align:left;vertical-align:top;padding:0.2em 0.8em 0.2em 0;color:inherit;"
+    "background:transparent;border:none;border-top:1px solid rgba(128,128,128,0.4)"
+)
+
+
+def format_html(caption: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Names and values as one `<table>`, without empty values; all text in it is escaped."""
+    body = "".join(
+        f'<tr><th scope="row" style="{_CELL}">{_text(name)}</th>'
+        f'<td style="{_CELL}">{_text(value)}</td></tr>'
+        for name, value in rows
+        if value
+    )
+    return (
+        f'<table style="{_TABLE}"><caption style="text-align:left;font-weight:bold;color:inherit">'
+        f"{_text(caption)}</caption><tbody>{body}</tbody></table>"
+    )
+
+
+def _text(value: object) -> str:
+    return escape(inert(value))

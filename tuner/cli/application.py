@@ -22,15 +22,14 @@ from search_spaces.errors import TunerError
 from tuner import __version__
 from tuner.cli import logs
 from tuner.cli.command_context import begin_command, flag
-from tuner.cli.console import fail
+from tuner.cli.console import discard_stdout, fail, secure, separate_stdout
 from tuner.cli.logs import Level, command_log
-from tuner.cli.streams import discard_stdout, secure, separate_stdout
 from tuner.traces import keep_exit
 
 #: Module and object of each command, and `app` of each group of commands, in the order of the help.
 _COMMANDS = {
-    "init": "init:init",
-    "demo": "demo:demo",
+    "init": "config:init",
+    "demo": "config:demo",
     "run": "run:run",
     "status": "status:status",
     "runs": "status:list_runs",
@@ -38,21 +37,21 @@ _COMMANDS = {
     "trials": "trials:list_trials",
     "best": "best:best",
     "report": "report:report",
-    "serve": "serve:serve",
+    "serve": "report:serve",
     "export": "export:export",
     "promote": "promote:promote",
     "rollback": "promote:rollback",
     "import": "import_:import_",
-    "tag": "tag:tag",
-    "forget": "forget:forget",
-    "prune": "prune:prune",
+    "tag": "stored_runs:tag",
+    "forget": "stored_runs:forget",
+    "prune": "stored_runs:prune",
     "history": "history:history",
-    "regressions": "regressions:regressions",
+    "regressions": "history:regressions",
     "compare": "compare:compare",
-    "apply": "apply:apply",
+    "apply": "programs:apply",
     "bench": "bench:bench",
     "verify": "verify:verify",
-    "capture": "capture:capture",
+    "capture": "programs:capture",
     "upgrade-check": "upgrade_check:upgrade_check",
     "restamp": "restamp:restamp",
     "spaces": "spaces:app",

@@ -15,9 +15,8 @@ from results_db.shipped import describe_ratio
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
 from tuner.base.log_ratio import join_ratio, split_ratio
-from tuner.cli.command_context import settings_of
+from tuner.cli.command_context import TraceOption, settings_of, traced_command
 from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
-from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
     KernelArgument,
     QuietOption,

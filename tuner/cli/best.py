@@ -15,11 +15,11 @@ from search_spaces.near_names import did_you_mean
 from tuner.cli.command_context import (
     ConfigOption,
     WorkloadsOption,
+    complete_kernels,
     configured_kernels,
     settings_of,
     store_of,
 )
-from tuner.cli.completion import complete_kernels
 from tuner.cli.console import READABLE, Format, FormatOption, emit, note
 from tuner.views.column import Listing
 from tuner.views.outcomes import STATES, WINNERS, Winner, list_winners

@@ -1,23 +1,92 @@
-"""The context of a command: its settings, the store, the run it refers to."""
+"""What commands share: options, completions, settings, the store, the run they refer to."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli.completion import complete_runs
+from tuner.base.inert_text import inert
 from tuner.cli.console import note
+from tuner.traces import record
 
 if TYPE_CHECKING:
     from results_db import Store
     from search_spaces.kernel import Kernel
     from tuner.settings.sections import Settings
+
+
+#: A word that a shell completes, and what it stands for.
+Completion: TypeAlias = tuple[str, str]
+#: Words that every shell takes as they are.
+_WORD = re.compile(r"[\w.,:/+@=-]+")
+#: Seconds that a shell waits for the database, and the newest runs, which are completed.
+_ANSWER_S, _RUNS = 2.0, 50
+
+
+def _completes(
+    listed: Callable[[Settings], Iterable[Completion]],
+) -> Callable[[typer.Context], list[Completion]]:
+    """What a shell completes, nothing where config.yaml or the database is missing or broken."""
+
+    def complete(ctx: typer.Context) -> list[Completion]:
+        from tuner.settings import load
+
+        try:
+            config = ctx.params.get("config") or ctx.params.get("settings_file")
+            found = list(listed(load(config)[0]))
+        except Exception:  # a shell shows what is printed here in the middle of a line
+            return []
+        # A stored name may hold what a terminal or a shell obeys.
+        return [(word, inert(text)) for word, text in found if _WORD.fullmatch(word)]
+
+    return complete
+
+
+@_completes
+def complete_campaigns(settings: Settings) -> Iterator[Completion]:
+    """The campaigns of config.yaml."""
+    for name, campaign in settings.campaigns.items():
+        yield name, campaign.description
+
+
+@_completes
+def complete_kernels(settings: Settings) -> Iterator[Completion]:
+    """The kernels known by name, and those of config.yaml."""
+    from search_spaces import registry
+
+    tasks = (task for campaign in settings.campaigns.values() for task in campaign.tasks)
+    specs = [*settings.kernels, *(task.kernel for task in tasks)]
+    for name in dict.fromkeys([*registry.available(), *specs]):
+        yield name, ""
+
+
+@_completes
+def complete_exporters(settings: Settings) -> Iterator[Completion]:
+    """The names of exporters."""
+    from tuner.tables import available
+
+    for name in available():
+        yield name, ""
+
+
+@_completes
+def complete_runs(settings: Settings) -> Iterator[Completion]:
+    """The numbers of the newest runs, and their tags."""
+    from results_db import Store
+
+    with Store.open(settings.database.url, create=False, answer_s=_ANSWER_S) as store:
+        for run in store.runs(limit=_RUNS):
+            described = f"{run.campaign}, {run.status}"
+            yield f"{run.run_id}", described
+            if run.tag:
+                yield run.tag, f"run {run.run_id} of {described}"
 
 
 def flag(*names: str, **options: Any) -> Any:
@@ -49,6 +118,15 @@ WorkloadsOption = Annotated[
     typer.Option(
         "--workload",
         help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated.",
+    ),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Write what every process did when to FILE, for ui.perfetto.dev.",
+        show_default=False,
     ),
 ]
 #: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
@@ -105,6 +183,14 @@ def begin_command(started_s: float) -> None:
 
 
 @contextmanager
+def open_store(config: Path | None) -> Iterator[Store]:
+    """The results database of the settings, open for the length of the block."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        yield store
+
+
+@contextmanager
 def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
     """The results database, open for the length of the block."""
     from results_db import Store
@@ -138,3 +224,12 @@ def configured_kernels(
         else:
             found.setdefault(kernel.name, []).append(kernel)
     return found
+
+
+@contextmanager
+def traced_command(path: Path | None, name: str) -> Iterator[None]:
+    """Record a command into a trace file, if there is a path, and name the file on stderr."""
+    with record(path, name):
+        yield
+    if path is not None:
+        note(f"trace: {inert(path)} (open it in https://ui.perfetto.dev)")

@@ -13,12 +13,10 @@ import typer
 
 from results_db.run_comparison import TaskComparison, compare_runs
 from tuner.base.log_ratio import Verdict
-from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of
-from tuner.cli.completion import complete_runs
+from tuner.cli.command_context import ConfigOption, complete_runs, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
-from tuner.views.comparisons import COMPARISON, count_verdicts
-from tuner.views.runs import pick_run
+from tuner.views.runs import COMPARISON, count_verdicts, pick_run
 
 if TYPE_CHECKING:
     from results_db.stored_records import TaskInfo

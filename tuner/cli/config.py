@@ -1,15 +1,62 @@
-"""`tuner config`: check, show and describe config.yaml."""
+"""`tuner init`, `tuner demo` and `tuner config`: a first campaign, and config.yaml."""
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from tuner.cli.command_context import ConfigOption, settings_of
-from tuner.cli.console import fail, note
+from search_spaces.errors import TunerError
+from tuner.base.inert_text import inert
+from tuner.cli.command_context import ConfigOption, command_started_s, flag, settings_of
+from tuner.cli.console import Format, FormatOption, fail, note
+
+#: File names and their templates.
+FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to write to.", metavar="DIR")] = Path(),
+    force: Annotated[bool, flag("--force", help="Replace existing files.")] = False,
+) -> None:
+    """Write a commented config.yaml and a working example kernel."""
+    targets = {folder / name: template for name, template in FILES.items()}
+    existing = [path for path in targets if path.exists()]
+    if existing and not force:
+        names = ", ".join(f"{path}" for path in existing)
+        raise TunerError(f"{names} already exists", "add --force to replace it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    for path, template in targets.items():
+        _write(path, files("tuner").joinpath("templates", template).read_text("utf-8"))
+        print(inert(path))
+    there = "" if folder == Path() else f"cd {folder} && "
+    note(f"next: {there}tuner run first --dry-run, then {there}tuner run first")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    from search_spaces.atomic_file import write_atomic
+
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TunerError:
+    reason = error.strerror or f"{error}"
+    return TunerError(
+        f"cannot write {path}: {reason}",
+        "name another folder, or free space or get permission there",
+    )
+
 
 app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=True)
 
@@ -65,3 +112,61 @@ def schema_text() -> str:
         "title": "tuner config.yaml",
     }
     return json.dumps(described, indent=2, sort_keys=True) + "\n"
+
+
+#: The package's folder of recordings, and its name in the folder of the demo.
+_RECORDINGS = "h200"
+#: An older recording of a workload that another one holds with more configs.
+_OLDER = "matmul_4096x4096x4096_bf16.space.json"
+
+
+def demo(
+    folder: Annotated[Path, typer.Argument(help="The folder to write to.", metavar="DIR")] = Path(
+        "tuner-demo"
+    ),
+    fresh: Annotated[bool, flag("--fresh", help="Replay what the folder has results for.")] = False,
+    quiet: Annotated[
+        bool, flag("--quiet", "-q", help="Show no progress and no table of winners.")
+    ] = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Tune 16 workloads whose spaces were recorded on an NVIDIA H200; no GPU is needed.
+
+    DIR gets the recordings, a config.yaml, the database and the report.
+    """
+    try:
+        config = _write_campaign(folder)
+    except OSError as error:
+        raise TunerError(
+            f"cannot write {error.filename or folder}: {error.strerror}", "name another folder"
+        ) from None
+    # The demo leaves a database and a cluster that the environment names alone.
+    overrides = {
+        "database.url": f"sqlite:///{folder.absolute() / 'results' / 'tuner.db'}",
+        "pool.kind": "local",
+    }
+    settings, base = settings_of(config, overrides)
+    from tuner.campaign import RunOptions
+    from tuner.cli.run import run_and_print
+
+    options = RunOptions(fresh=fresh, export=False, started_s=command_started_s(), base=base)
+    run_and_print(settings, "demo", options, style, quiet=quiet)
+    note(f"next: cd {folder} && tuner best, or `tuner show`, `tuner trials`, `tuner run --fresh`")
+
+
+def _write_campaign(folder: Path) -> Path:
+    """Write what is missing of the folder's recordings and config.yaml; returns the latter."""
+    (folder / _RECORDINGS).mkdir(parents=True, exist_ok=True)
+    text = files("tuner").joinpath("templates", "demo.yaml").read_text("utf-8")
+    packaged = files("search_spaces").joinpath("recorded", _RECORDINGS)
+    for each in sorted(packaged.iterdir(), key=lambda each: each.name):
+        if each.name == _OLDER:
+            continue
+        copy = folder / _RECORDINGS / each.name
+        if not copy.exists():
+            copy.write_bytes(each.read_bytes())
+        text += f"      - kernel: recorded:{_RECORDINGS}/{each.name}\n"
+    config = folder / "config.yaml"
+    if not config.exists():
+        config.write_text(text, "utf-8")
+    return config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from tuner.base.inert_text import inert
-from tuner.cli.command_context import ConfigOption, settings_of, store_of
+from tuner.cli.command_context import ConfigOption, open_store, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 
 app = typer.Typer(help="Upgrade, check and measure the results database.", no_args_is_help=True)
@@ -24,8 +24,7 @@ def upgrade(config: ConfigOption = None) -> None:
 @app.command()
 def check(config: ConfigOption = None) -> None:
     """Check the integrity of the database; exits with 1 and prints one line for each finding."""
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         findings = list(store.check())
     for finding in findings:
         print(inert(finding))
@@ -37,8 +36,7 @@ def check(config: ConfigOption = None) -> None:
 @app.command()
 def stats(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
     """Count the rows of the database."""
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         stats = store.stats()
     rows = [{"what": name, "value": stats[name]} for name in ("revision", "head", "file_bytes")]
     rows += [{"what": f"rows of {name}", "value": n} for name, n in stats["rows"].items()]

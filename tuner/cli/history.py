@@ -1,21 +1,42 @@
-"""`tuner history`: the confirmed results of one kernel, run by run."""
+"""`tuner history` and `tuner regressions`: a kernel's results over runs, and what became slower."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from results_db.errors import FIRST_RUN
+from results_db.stored_records import RunStatus
+from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.cli.command_context import ConfigOption, WorkloadsOption, settings_of, store_of
-from tuner.cli.completion import complete_campaigns, complete_kernels
+from tuner.base.log_ratio import Verdict
+from tuner.cli.command_context import (
+    ConfigOption,
+    WorkloadsOption,
+    complete_campaigns,
+    complete_kernels,
+    flag,
+    open_store,
+    settings_of,
+    store_of,
+)
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.views.history import HISTORY, list_results
+from tuner.cli.variant_options import QuietOption, remeasure
+from tuner.views.column import Column, estimate_columns
+from tuner.views.runs import HISTORY, LARGEST, list_results
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from results_db import Store
+    from results_db.regression_records import RegressionRecord
+    from results_db.stored_records import TaskInfo
+    from tuner.campaign import RunOutcome
+    from tuner.settings.sections import Settings
 
 #: Runs that detection looks at, also where fewer are shown.
 _LOOKED_AT = 50
@@ -47,8 +68,7 @@ def history(
     from results_db.task_history import list_histories
 
     words = [word for text in workload or () for word in text.split()]
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         found = store.list_kernel_tasks(
             kernel, words=words, campaign=campaign, limit=max(last, _LOOKED_AT)
         )
@@ -72,3 +92,113 @@ def _explain_none(store: Store, kernel: str, words: Sequence[str], campaign: str
     filters = [f"--workload {' '.join(words)!r}"] if words else []
     filters += [f"--campaign {campaign}"] if campaign else []
     return f"no run of {kernel} matches {' '.join(filters)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A regression with the tasks before and behind it."""
+
+    record: RegressionRecord
+    task: TaskInfo
+    former: TaskInfo
+
+    def describe_state(self) -> str:
+        known = self.record.acknowledged_at is not None
+        return f"{self.record.state}, acknowledged" if known else self.record.state
+
+
+_REGRESSIONS: tuple[Column[_Found], ...] = (
+    Column("regression", lambda each: each.record.id),
+    Column("kernel", lambda each: each.task.key.kernel),
+    Column("workload", lambda each: each.task.key.workload.key),
+    Column("device", lambda each: each.task.key.device.name),
+    Column("since", lambda each: each.task.run_id, lambda each: f"run {each.task.run_id}"),
+    Column("before", lambda each: each.former.run_id, heading=None),
+    *estimate_columns(("change", "low", "high"), lambda each: each.record.log_ratio, "+.1%"),
+    Column(
+        "state",
+        lambda each: each.record.state,
+        _Found.describe_state,
+        tone=lambda each: Verdict.SLOWER if each.record.is_open else "",
+    ),
+    Column("reason", lambda each: each.record.reason),
+    Column("found_at", lambda each: each.record.found_at, heading=None),
+    Column("decided_at", lambda each: each.record.decided_at, heading=None),
+    Column("notified_at", lambda each: each.record.notified_at, heading=None),
+    Column("acknowledged_at", lambda each: each.record.acknowledged_at, heading=None),
+)
+
+
+def regressions(
+    again: Annotated[
+        bool,
+        flag(
+            "--remeasure",
+            help="Decide candidates: measure the configs before and behind each in one pass here.",
+        ),
+    ] = False,
+    acknowledge: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=LARGEST, metavar="N", help="Note that this one is known; may be repeated."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    quiet: QuietOption = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """List the steps to a higher time, over all kernels and runs.
+
+    A step in stored times is a candidate, which a new pass of both configs confirms or refutes.
+    Confirmed ones are sent to `notify.webhook`, once. Exits with 1 while one of them is not
+    acknowledged.
+    """
+    from tuner.campaign import regressions as found
+
+    settings, base = settings_of(config)
+
+    with store_of(settings) as store:
+        for number in acknowledge or ():
+            if not store.acknowledge_regression(number):
+                raise TunerError(f"no regression {number}", "`tuner regressions` lists them")
+        found.raise_candidates(store)
+        if again:
+            found.decide_candidates(store, partial(remeasure, settings, base, quiet=quiet))
+        if settings.notify.webhook:
+            for line in found.notify(store, settings.notify.webhook):
+                note(line)
+        records = store.regressions()
+        rows = [
+            _Found(each, store.task(each.task_id), store.task(each.former_task_id))
+            for each in records
+        ]
+    emit(rows, _REGRESSIONS, style, empty="no regression")
+    if any(record.is_open for record in records):
+        raise typer.Exit(1)
+
+
+def follow_run(
+    settings: Settings, base: Path, campaign: str, outcome: RunOutcome, *, quiet: bool
+) -> list[str]:
+    """Raise and decide what a finished run shows, and notify; a line for each that is confirmed.
+
+    What cannot be done here is noted, and `tuner regressions` does it.
+    """
+    from tuner.campaign import regressions as found
+    from tuner.campaign.options import campaign_of
+
+    if outcome.status != RunStatus.FINISHED or not campaign_of(settings, campaign).regressions:
+        return []
+    measure = partial(remeasure, settings, base, quiet=quiet)
+    try:
+        with store_of(settings) as store:
+            kernels = {task.key.kernel for task in store.tasks(outcome.run_id)}
+            found.raise_candidates(store, sorted(kernels))
+            confirmed = found.decide_candidates(store, measure, again=False)
+            if settings.notify.webhook:
+                for line in found.notify(store, settings.notify.webhook):
+                    note(line)
+            return [found.describe(store, each) for each in confirmed]
+    except TunerError as error:
+        note(f"regressions are not decided: {error.message}; `tuner regressions` does it")
+        return []

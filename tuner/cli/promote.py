@@ -12,12 +12,13 @@ import typer
 from tuner.base.log_ratio import Verdict
 from tuner.cli.command_context import (
     ConfigOption,
+    complete_runs,
     configured_kernels,
     flag,
+    open_store,
     settings_of,
     store_of,
 )
-from tuner.cli.completion import complete_runs
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
 from tuner.views.column import Column, estimate_columns
@@ -89,8 +90,7 @@ def rollback(
     """Take back the last promotion into a folder: its tables are again what they were before."""
     from tuner.tables.promotion import roll_back
 
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         done = roll_back(store, folder, _note_wait)
     emit([{"path": f"{path}", "done": what} for path, what in done], ("path", "done"), style)
 

@@ -11,22 +11,23 @@ import typer
 from results_db.stored_records import RunStatus
 from search_spaces.errors import FindingError, TunerError
 from tuner.base.inert_text import inert
+from tuner.cli.campaign_sources import names_kernel, with_kernel
 from tuner.cli.command_context import (
     ConfigOption,
+    TraceOption,
     WorkloadsOption,
     command_started_s,
+    complete_campaigns,
+    complete_kernels,
     flag,
     settings_of,
     store_of,
+    traced_command,
     warn_of_job_folders,
 )
-from tuner.cli.completion import complete_campaigns, complete_kernels
-from tuner.cli.console import READABLE, Format, FormatOption, emit, note, say
-from tuner.cli.kernel_campaign import names_kernel, with_kernel
-from tuner.cli.regressions import follow_run
+from tuner.cli.console import READABLE, Format, FormatOption, emit, final_output, note, say
+from tuner.cli.history import follow_run
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.streams import final_output
-from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.views.column import Column
 from tuner.views.outcomes import WINNERS, Winner, list_winners
 from tuner.views.progress_display import show_progress
@@ -130,7 +131,7 @@ def run(
     context.with_resource(traced_command(trace, f"tuner run {campaign or calls}"))
     settings, base = settings_of(config)
     if calls is not None:
-        from tuner.cli.calls import with_calls
+        from tuner.cli.campaign_sources import with_calls
 
         settings, campaign = with_calls(
             settings, calls, kernels=kernel or (), target=target, widen=widen
@@ -171,7 +172,7 @@ def run(
         return
     warn_of_job_folders(settings)
     if show:
-        from tuner.cli.serve import show_pages
+        from tuner.cli.report import show_pages
 
         context.with_resource(show_pages(settings))
     run_and_print(settings, campaign, options, style, quiet=quiet)

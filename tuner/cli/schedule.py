@@ -13,10 +13,9 @@ import typer
 
 from results_db.stored_records import FireState
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of, warn_of_job_folders
-from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.regressions import follow_run
+from tuner.cli.console import Format, FormatOption, emit, final_output, note
+from tuner.cli.history import follow_run
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.streams import final_output
 from tuner.views.column import Column, columns_of
 
 if TYPE_CHECKING:

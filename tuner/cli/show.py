@@ -18,12 +18,12 @@ from tuner.base.inert_text import inert
 from tuner.base.log_ratio import pick_ratio, split_ratio
 from tuner.cli.command_context import (
     ConfigOption,
+    complete_runs,
     configured_kernels,
     flag,
     settings_of,
     store_of,
 )
-from tuner.cli.completion import complete_runs
 from tuner.cli.console import READABLE, Format, FormatOption, emit_record, note
 from tuner.views.column import Column, Listing, columns_of
 from tuner.views.outcomes import WINNERS, Winner, find_winner, list_tasks

@@ -10,8 +10,7 @@ import typer
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError, WorkloadError
 from tuner.base.inert_text import inert
-from tuner.cli.command_context import ConfigOption, flag, settings_of
-from tuner.cli.completion import complete_kernels
+from tuner.cli.command_context import ConfigOption, complete_kernels, flag, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.views.column import Column
 

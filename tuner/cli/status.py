@@ -14,7 +14,12 @@ from results_db.errors import FIRST_RUN
 from results_db.stored_records import RunInfo, RunStatus, Stage
 from tuner.base.inert_text import inert
 from tuner.campaign import lease
-from tuner.cli.command_context import ConfigOption, RunArgument, flag, settings_of, store_of
+from tuner.cli.command_context import (
+    ConfigOption,
+    RunArgument,
+    flag,
+    open_store,
+)
 from tuner.cli.console import Format, FormatOption, console, emit, note
 from tuner.views.column import Listing
 from tuner.views.outcomes import TaskState, list_tasks
@@ -41,8 +46,7 @@ def status(
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Show the state of a run, task by task."""
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         if every:
             _emit_runs(store, style)
             return
@@ -59,8 +63,7 @@ def status(
 
 def list_runs(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
     """List the runs, newest first, with their tags."""
-    settings, _ = settings_of(config)
-    with store_of(settings) as store:
+    with open_store(config) as store:
         _emit_runs(store, style)
 
 

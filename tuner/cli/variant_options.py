@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.records import canonical_json
-from tuner.cli.command_context import configured_kernels, flag
-from tuner.cli.completion import complete_kernels
+from tuner.cli.command_context import complete_kernels, configured_kernels, flag
 from tuner.cli.console import Format, note
 from tuner.progress import Progress
 from tuner.views.progress_display import show_progress

@@ -30,11 +30,9 @@ from tuner import tables
 from tuner.campaign import lease
 from tuner.tables import exporters
 from tuner.views.column import Column, Listing, cell
-from tuner.views.comparisons import COMPARISON, count_verdicts
-from tuner.views.history import list_results
 from tuner.views.outcomes import list_tasks
 from tuner.views.progress_display import duration
-from tuner.views.runs import RUNS, pick_run
+from tuner.views.runs import COMPARISON, RUNS, count_verdicts, list_results, pick_run
 from tuner.views.runs import describe_run as describe_state
 
 R = TypeVar("R")

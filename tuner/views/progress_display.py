@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.stored_records import Stage
 from tuner.base.inert_text import inert
@@ -21,6 +21,8 @@ from tuner.progress import Progress, ProgressCallback, TaskProgress
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+#: What shows progress. It raises OSError or ValueError once its reader has left.
+_Screen: TypeAlias = "_Terminal | _Notebook | ProgressLines"
 _LINE_EVERY_S = 5.0
 #: The longest and the least time between two pictures.
 _DRAW_EVERY_S, _LEAST_S = 0.5, 0.1
@@ -48,17 +50,7 @@ def show_progress(shown: bool | None = None) -> Iterator[ProgressCallback | None
         ticker.end(ended)
 
 
-class Screen(Protocol):
-    """Where progress is shown. It raises OSError or ValueError once its reader has left."""
-
-    def show(self, progress: Progress) -> None:
-        """Show the progress as it is now."""
-
-    def end(self, text: str) -> None:
-        """The work is over. text: how it ended, in one line."""
-
-
-def _find_screen(shown: bool | None) -> Screen | None:
+def _find_screen(shown: bool | None) -> _Screen | None:
     if shown is False:
         return None
     if _in_notebook():
@@ -71,8 +63,8 @@ def _find_screen(shown: bool | None) -> Screen | None:
 class _Ticker:
     """Shows the last progress again and again, so that no stage looks like a halt."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen: Screen | None = screen
+    def __init__(self, screen: _Screen) -> None:
+        self._screen: _Screen | None = screen
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._began_s = self._at_s = time.monotonic()
@@ -107,7 +99,7 @@ class _Ticker:
         now = replace(last, elapsed_s=now_s - self._began_s, left_s=left_s)
         self._tell(lambda screen: screen.show(now))
 
-    def _tell(self, action: Callable[[Screen], None]) -> None:
+    def _tell(self, action: Callable[[_Screen], None]) -> None:
         with self._lock:
             if self._screen is not None:
                 try:

@@ -1,4 +1,4 @@
-"""`tuner capture`: run a program and record the Triton kernels that it launches."""
+"""`tuner capture` and `tuner apply`: run programs, and record or replace what they launch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import flag
 from tuner.cli.console import Format, FormatOption, emit, note
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ def capture(
     """
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise TunerError(f"--output {output}: cannot be written", "name another file")
-    program = shutil.which(command[0])
-    if program is None:
-        raise TunerError(f"there is no program {command[0]}", "write `-- python script.py`")
+    program = _find_program(command[0])
     with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
         code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)
         calls = _merge_calls(Path(folder))
@@ -83,11 +82,8 @@ def _run(command: Sequence[str], folder: Path, contents: KeptContents, *, tried:
     """Run a program with the recorder in its Python processes; its exit code, as a shell's."""
     from tuner.capturing import child
 
-    startup = Path(child.__file__).parent / "startup"
-    paths = [f"{startup}", os.environ.get("PYTHONPATH", "")]
     environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        **_environment(Path(child.__file__).parent / "startup"),
         child.FOLDER: f"{folder}",
         child.CONTENTS: f"{contents}",
         child.TRIED: "1" if tried else "0",
@@ -124,3 +120,73 @@ def _emit(calls: Calls, style: Format) -> None:
     rows: list[dict[str, object]] = [{**row} for row in rows_of(calls.records)]
     shown = [name for name in _COLUMNS if any(row[name] for row in rows)]
     emit(rows, shown if style is Format.TABLE else _COLUMNS, style)
+
+
+#: Its `sitecustomize` runs at the start of every Python process of the program.
+_SITE = Path(__file__).parents[1] / "site"
+
+
+def apply(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND", help="The program and its arguments, or a script.py."),
+    ],
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--tables",
+            "-t",
+            metavar="PATH",
+            help="A table or a folder of tables; give it again for more. By default `tables`.",
+            show_default=False,
+        ),
+    ] = None,
+    miss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tune|default",
+            help="What a launch without an entry does: the library's own tuning, or its default.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        bool, flag("--report", help="At its end, each process lists kernels and launches.")
+    ] = False,
+) -> None:
+    """Run a program whose libraries launch their kernels from tables.
+
+    Nothing in the libraries is changed. Every Python process that the program starts applies the
+    tables too. The exit code is the program's.
+    """
+    if miss not in (None, "tune", "default"):
+        raise TunerError(f"--miss is {miss!r}", "write tune or default")
+    paths = tables or [Path("tables")]
+    for path in paths:
+        if not path.exists():
+            raise TunerError(f"{path}: there is no such table or folder", "name one with --tables")
+    if command[0].endswith(".py"):
+        command = [sys.executable, *command]
+    program = _find_program(command[0])
+    environment = {
+        **_environment(_SITE),
+        "TUNER_APPLY": os.pathsep.join(f"{path.resolve()}" for path in paths),
+        **({"TUNER_APPLY_REPORT": "1"} if report else {}),
+        **({"TUNER_MISS": miss} if miss else {}),
+    }
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program, command, environment)
+
+
+def _find_program(name: str) -> str:
+    """The path of a program. Raises `TunerError` without one."""
+    program = shutil.which(name)
+    if program is None:
+        raise TunerError(f"{name}: there is no such program", "write `-- python script.py`")
+    return program
+
+
+def _environment(site: Path) -> dict[str, str]:
+    """The environment in which every Python process runs the `sitecustomize` of a folder."""
+    paths = [f"{site}", os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
