@@ -47,7 +47,7 @@ class Progress:
     #: Only tasks in flight and tasks that have just finished.
     tasks: tuple[TaskProgress, ...] = ()
     #: One word for what the run does: `loading`, `starting`, `building`, `searching`, `racing`,
-    #: `confirming`, `tuning` (several tasks), `closing` or `writing`.
+    #: `confirming`, `verifying`, `measuring`, `tuning` (several tasks), `closing` or `writing`.
     stage: str = ""
     #: The same with figures, such as `searching: 43 trials, best 51.2 us`.
     activity: str = ""

@@ -26,9 +26,9 @@ from tuner.cli.variant_options import (
     WorkloadOption,
     config_cell,
     note_origins,
-    step_progress,
 )
 from tuner.views.column import format_estimate
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.compare import BenchRow, Pass
@@ -145,12 +145,14 @@ def bench(
         for item in bench_target.workloads
     }
     note_origins(chosen.values())
-    with step_progress(quiet=quiet) as on_progress:
-        passes = list(
-            library.bench(
-                settings, bench_target, chosen, baselines=baseline, on_progress=on_progress
-            )
+    tasks = [
+        library.GivenTask(
+            bench_target, item, variants, library.chosen_baselines(bench_target, item, baseline)
         )
+        for item, variants in chosen.items()
+    ]
+    with show_progress(not quiet) as on_progress:
+        passes = library.compare(settings, tasks, on_progress)
     _emit_passes(passes, style)
     if samples is not None:
         samples.write_text(json.dumps([_raw(item) for item in passes], indent=1) + "\n")

@@ -24,7 +24,7 @@ from tuner.cli.command_context import (
     store_of,
 )
 from tuner.cli.console import note
-from tuner.cli.variant_options import step_progress
+from tuner.views.progress_display import show_progress
 from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _adjustment(
         parts = parts_of(adapter, tasks, specs)
         place = table.place
         reach = place.sizes if place else Range(min(rows), max(rows))
-        with step_progress(quiet=False) as on_progress:
+        with show_progress(True) as on_progress:
             compare = RowComparison(settings, base, adapter, parts, table.device.kind, on_progress)
             found = never_worse(
                 lambda size: rows[adapter.nearest(rows, size)],

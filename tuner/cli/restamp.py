@@ -15,7 +15,8 @@ from tuner.cli.command_context import (
     settings_of,
 )
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.variant_options import QuietOption, step_progress
+from tuner.cli.variant_options import QuietOption
+from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.upgrade import Carried
@@ -53,7 +54,7 @@ def restamp(
 
     own = configured_kernels(settings, base, kernel or ())
     refused = False
-    with step_progress(quiet=quiet) as on_progress:
+    with show_progress(not quiet) as on_progress:
         if paths:
             tables, others = tables_here(settings, base, paths, own, build_only=True)
             for item in others:

@@ -21,7 +21,7 @@ from tuner.cli.command_context import (
 )
 from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.variant_options import QuietOption, config_cell, step_progress
+from tuner.cli.variant_options import QuietOption, config_cell
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def upgrade_check(
     written: list[Retuned] = []
     interrupted = False
     try:
-        with step_progress(quiet=quiet) as on_progress:
+        with show_progress(not quiet) as on_progress:
             outcomes.extend(check_entries(settings, tables, options, on_progress))
         if retune:
             written, interrupted = _retune(settings, base, tables, outcomes, trials, quiet=quiet)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +11,12 @@ import typer
 from search_spaces.records import canonical_json
 from tuner.cli.command_context import complete_kernels, configured_kernels, flag
 from tuner.cli.console import Format, note
-from tuner.progress import Progress
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from results_db.run_comparison import TaskComparison
     from search_spaces.records import Config
-    from tuner.compare import ProgressCallback, Variant
+    from tuner.compare import Variant
     from tuner.settings.sections import Settings
 
 SettingsOption = Annotated[
@@ -74,7 +71,7 @@ def remeasure(
     from tuner import compare
 
     kernels = configured_kernels(settings, base)
-    with step_progress(quiet=quiet) as on_progress:
+    with show_progress(not quiet) as on_progress:
         return compare.remeasure(settings, base, found, kernels, on_progress)
 
 
@@ -84,19 +81,6 @@ def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:
         for variant in variants:
             if variant.note:
                 note(variant.note)
-
-
-@contextmanager
-def step_progress(*, quiet: bool) -> Iterator[ProgressCallback]:
-    """Progress on stderr: what is done, and how many of how many."""
-    with show_progress(not quiet) as show:
-
-        def tell(what: str, done: int, total: int) -> None:
-            if show is not None:
-                text = f"{what} {done}/{total}" if total else what
-                show(replace(Progress.of_stage(what, text), done=done, total=total or None))
-
-        yield tell
 
 
 def config_cell(config: Config | None, style: Format) -> object:

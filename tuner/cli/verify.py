@@ -21,8 +21,8 @@ from tuner.cli.variant_options import (
     WorkloadOption,
     config_cell,
     note_origins,
-    step_progress,
 )
+from tuner.views.progress_display import show_progress
 from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def verify(
             settings, base, kernel, workloads=workload or (), target=target, timed=False
         )
         selections = [_select(settings, found, config, drawn, sample, seed)]
-    with step_progress(quiet=quiet) as on_progress:
-        checks = list(library.verify(settings, selections, on_progress=on_progress))
+    with show_progress(not quiet) as on_progress:
+        checks = library.verify(settings, selections, on_progress=on_progress)
     harmless = _HARMLESS if drawn else (Status.CORRECT,)
     findings = [item for item in checks if item.status not in harmless]
     if kernel is None and style is Format.TABLE:

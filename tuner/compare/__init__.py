@@ -8,8 +8,8 @@ read the database where the config `best` is named, and never write to it.
 from __future__ import annotations
 
 from tuner.compare.assembly import build_assembly
-from tuner.compare.bench_rows import BenchRow, Pass, bench, chosen_baselines, make_pass
-from tuner.compare.given_tasks import Evaluated, GivenTask, ProgressCallback, evaluate
+from tuner.compare.bench_rows import BenchRow, Pass, chosen_baselines, compare, make_pass
+from tuner.compare.given_tasks import Evaluated, GivenTask, evaluate
 from tuner.compare.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.compare.remeasurement import remeasure
 from tuner.compare.targets import BenchTarget, bench_target, find_spec
@@ -28,13 +28,12 @@ __all__ = [
     "Evaluated",
     "GivenTask",
     "Pass",
-    "ProgressCallback",
     "Variant",
     "VariantSelection",
-    "bench",
     "bench_target",
     "bench_variants",
     "build_assembly",
+    "compare",
     "chosen_baselines",
     "default_of",
     "elsewhere_variants",

@@ -11,16 +11,10 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
-from tuner.compare.given_tasks import (
-    Evaluated,
-    GivenTask,
-    ProgressCallback,
-    evaluate,
-    no_progress,
-)
-from tuner.compare.named_configs import Variant
+from tuner.compare.given_tasks import Evaluated, GivenTask, evaluate
 from tuner.compare.targets import BenchTarget
 from tuner.engine import Aim
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 from workers.job_records import Calibration, MeasurementProtocol
 
@@ -80,28 +74,6 @@ class Pass:
     calibration: Calibration | None = None
 
 
-def bench(
-    settings: Settings,
-    target: BenchTarget,
-    chosen: Mapping[Workload, Sequence[Variant]],
-    *,
-    baselines: Sequence[str] | None = None,
-    on_progress: ProgressCallback = no_progress,
-) -> list[Pass]:
-    """Measure the chosen variants of each workload together with baselines, one pass per workload.
-
-    A pass is the farm's confirmation: a fresh process verifies all candidates, then times them
-    interleaved, `measure.final_pairs` times. The first variant must also be correct on the check
-    size. baselines: names; None selects those that need no compiling. Nothing is stored. Raises
-    `TunerError` for a baseline that the kernel lacks.
-    """
-    given = [
-        GivenTask(target, workload, variants, chosen_baselines(target, workload, baselines))
-        for workload, variants in chosen.items()
-    ]
-    return compare(settings, given, on_progress)
-
-
 def chosen_baselines(
     target: BenchTarget, workload: Workload, names: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -126,9 +98,14 @@ def chosen_baselines(
 
 
 def compare(
-    settings: Settings, given: Sequence[GivenTask], on_progress: ProgressCallback = no_progress
+    settings: Settings, given: Sequence[GivenTask], on_progress: ProgressCallback | None = None
 ) -> list[Pass]:
-    """One pass per task, in their order."""
+    """Measure the variants of each task with its baselines, one pass per task, in their order.
+
+    A pass is the farm's confirmation: a fresh process verifies all candidates, then times them
+    interleaved, `measure.final_pairs` times. The first variant must also be correct on the check
+    size. Nothing is stored.
+    """
     found = evaluate(settings, given, Aim.COMPARE, on_progress=on_progress)
     return [make_pass(settings, each) for each in found]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from results_db import Store
 from results_db.stored_records import RunStatus, TaskInfo, TrialRecord
@@ -24,19 +23,13 @@ from tuner.campaign.worker_start import StartedPool, await_workers
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget
 from tuner.engine import Aim, Engine, TaskBudget, TaskSpec
-from tuner.progress import Progress
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Budget, Settings, StrategyConfig, TaskConfig
 from workers import backend_kinds, pools
 from workers.job_records import Artifact, Calibration, PoolSpec, WorkerInfo
 
-#: Called with the step, how many of its items are done, and how many there are (0: unknown).
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 #: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
 _START_TIMEOUTS = 4
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """The callback that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +85,7 @@ def evaluate(
     aim: Aim,
     *,
     build_only: bool = False,
-    on_progress: ProgressCallback = no_progress,
+    on_progress: ProgressCallback | None = None,
 ) -> list[Evaluated]:
     """Compare or verify the configs of each task on this machine, with one runner of each kind.
 
@@ -110,7 +103,6 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         url = f"sqlite:///{Path(folder) / 'given.db'}"
         with StartedPool(pool) as started, Store.open(url) as store:
-            on_progress("starting workers", 0, 0)
             ready = await_workers(pool, control, timeout_s)
             # Two tasks may be of one workload: each has a run of its own.
             runs = [
@@ -125,7 +117,7 @@ def evaluate(
                 store,
                 run_id=runs[0],
                 control=control,
-                on_progress=partial(_show, on_progress, aim),
+                on_progress=on_progress,
                 clock=pool.clock,
             )
             end = driver.run(ready)
@@ -231,10 +223,3 @@ def _schedule(
         tools = backend_kinds.spec_of_stored(device.kind).toolchain()
         return ScheduledTask(requested, device, tools, compile_only=True)
     return ScheduledTask(requested, worker.device, worker.toolchain, build_only)
-
-
-def _show(on_progress: ProgressCallback, aim: Aim, seen: Progress) -> None:
-    if aim is Aim.VERIFY and seen.total:
-        on_progress("verifying", seen.done, seen.total)
-    else:
-        on_progress(seen.activity, 0, 0)

@@ -14,9 +14,10 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, config_key
 from tuner.base.log_ratio import Verdict
 from tuner.compare.bench_rows import Pass, compare
-from tuner.compare.given_tasks import GivenTask, ProgressCallback, no_progress
+from tuner.compare.given_tasks import GivenTask
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget, bench_target, find_spec, pick_workloads
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 
@@ -26,7 +27,7 @@ def remeasure(
     base: Path,
     found: Sequence[TaskComparison],
     kernels: Mapping[str, Sequence[Kernel]],
-    on_progress: ProgressCallback = no_progress,
+    on_progress: ProgressCallback | None = None,
 ) -> list[TaskComparison]:
     """The comparisons, with the verdict of a new pass wherever both sides can be measured here.
 

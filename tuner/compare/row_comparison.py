@@ -12,11 +12,12 @@ from typing import NamedTuple
 from search_spaces.records import Config, Status, Workload, config_key
 from tuner.base.log_ratio import LogRatio
 from tuner.compare.bench_rows import BenchRow, compare
-from tuner.compare.given_tasks import GivenTask, ProgressCallback, no_progress
+from tuner.compare.given_tasks import GivenTask
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
 from tuner.integrations.never_worse import Pair
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 
 
@@ -41,7 +42,7 @@ class RowComparison:
     adapter: Adapter
     parts: Sequence[RowWorkload]
     target: str
-    on_progress: ProgressCallback = no_progress
+    on_progress: ProgressCallback | None = None
     _targets: dict[str, BenchTarget] = field(default_factory=dict)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[LogRatio | None]:

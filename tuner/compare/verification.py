@@ -10,16 +10,11 @@ from results_db.stored_records import describe_state
 from search_spaces.bound import BoundSpace
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Status, Workload, config_key
-from tuner.compare.given_tasks import (
-    Evaluated,
-    GivenTask,
-    ProgressCallback,
-    evaluate,
-    no_progress,
-)
+from tuner.compare.given_tasks import Evaluated, GivenTask, evaluate
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget
 from tuner.engine import Aim
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 
@@ -118,7 +113,7 @@ def verify(
     settings: Settings,
     selections: Sequence[VariantSelection],
     *,
-    on_progress: ProgressCallback = no_progress,
+    on_progress: ProgressCallback | None = None,
 ) -> list[CheckedVariant]:
     """Build the variants of each workload and check their results, also on the check size.
 

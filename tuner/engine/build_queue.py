@@ -9,6 +9,7 @@ from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.instructions import Build, Record
 from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
+from tuner.engine.task_spec import Aim
 from tuner.engine.trial import TrialState
 
 #: One extra build is queued per this number of builders, so that no builder waits for the driver.
@@ -90,7 +91,9 @@ class BuildQueue:
         return None, records
 
     def _has_room(self, task: Task) -> bool:
-        """Whether few enough trials wait for a device."""
+        """Whether few enough trials wait for a device; a comparison waits for all of them."""
+        if task.spec.aim is Aim.COMPARE:
+            return True
         devices = max(1, self.dispatcher.serving(task))
         ready = task.search.trials.count(TrialState.READY)
         return ready < _READY_PER_DEVICE * devices + self.builders

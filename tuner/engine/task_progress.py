@@ -11,6 +11,7 @@ from results_db.stored_records import SelectionRecord, Stage
 from tuner.engine.engine import Engine
 from tuner.engine.range_search import COMPARED
 from tuner.engine.task import Task
+from tuner.engine.task_spec import Aim
 from tuner.engine.time_left import TimeLeft
 from tuner.progress import Progress, TaskProgress
 
@@ -82,6 +83,11 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
         return "confirming", f"confirming against {len(names)} baseline{'s' * (len(names) != 1)}"
     if finals is not None:
         return "racing", f"racing {len(finals.finalists)}"
+    given = len(task.spec.given)
+    if task.spec.aim is Aim.VERIFY:
+        return "verifying", f"verifying {task.search.trials.done} of {given}"
+    if task.spec.aim is Aim.COMPARE and not engine.dispatcher.building:
+        return "measuring", f"measuring {given} side by side"
     if task.search.trials.done:
         best = _best_us(task)
         text = f"searching: {task.search.trials.done} trials"

@@ -13,13 +13,13 @@ from tuner.compare import (
     BenchTarget,
     Evaluated,
     GivenTask,
-    ProgressCallback,
     Variant,
     default_of,
     evaluate,
     make_pass,
 )
 from tuner.engine import Aim
+from tuner.progress import ProgressCallback
 from tuner.runtime import Entry
 from tuner.settings.sections import Settings
 from tuner.upgrade.entry_outcome import EntryOutcome, Result, judge
@@ -48,7 +48,7 @@ def check_entries(
     settings: Settings,
     tables: Sequence[TableHere],
     options: CheckOptions,
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback | None,
 ) -> list[EntryOutcome]:
     """The outcome of every entry, table by table.
 

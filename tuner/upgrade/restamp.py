@@ -28,13 +28,13 @@ from tuner.compare import (
     BenchTarget,
     Evaluated,
     GivenTask,
-    ProgressCallback,
     Variant,
     bench_target,
     evaluate,
     find_spec,
 )
 from tuner.engine import Aim
+from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 from tuner.tables.results import digest_binaries
 from tuner.tables.text import text_of
@@ -73,7 +73,7 @@ class _Claim:
 def restamp_tables(
     settings: Settings,
     tables: Sequence[TableHere],
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback | None,
     *,
     drop: bool = False,
     dry_run: bool = False,
@@ -122,7 +122,7 @@ def restamp_results(
     settings: Settings,
     base: Path,
     kernels: Mapping[str, Sequence[Kernel]],
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback | None,
     *,
     dry_run: bool = False,
 ) -> Iterator[Carried]:
@@ -204,7 +204,7 @@ def _is_current(kernel: Kernel, item: TableHere) -> bool:
 
 
 def _find_doubts(
-    settings: Settings, claims: Sequence[_Claim], on_progress: ProgressCallback
+    settings: Settings, claims: Sequence[_Claim], on_progress: ProgressCallback | None
 ) -> list[str]:
     """Why each claim is not proven; empty where it is. All is built, then the winners run once."""
     doubts = [_refuse(claim) for claim in claims]
