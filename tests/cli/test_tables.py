@@ -33,8 +33,8 @@ texts = st.lists(words, max_size=6).map(" ".join)
 values = st.none() | texts | st.integers(0, 10**6) | st.floats(0, 1e6)
 
 
-def lines_of(rows: list[dict], names: str, width: int | None) -> list[str]:
-    screen = Console(file=io.StringIO(), width=width or 10**6, markup=False, highlight=False)
+def lines_of(rows: list[dict], names: str, width: int) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
     for part in render_listing(Listing(columns_of(*names), rows), width):
         screen.print(part)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
@@ -60,7 +60,10 @@ def test_no_line_is_too_wide_and_no_word_is_split_or_lost(rows, width):
 
 @given(st.lists(st.fixed_dictionaries({"a": texts, "b": values}), min_size=1, max_size=5))
 def test_a_row_is_one_line_where_there_is_no_screen(rows):
-    assert len(lines_of(rows, "ab", None)) == 1 + len(rows)
+    head, *lines = Listing(columns_of("a", "b"), rows).to_text().split("\n")
+    assert len(lines) == len(rows)
+    assert all(line.startswith(cell(row["a"])) for line, row in zip(lines, rows, strict=True))
+    assert head.split() == ["a", "b"]
 
 
 def test_no_word_of_a_note_or_an_error_is_split(results):

@@ -100,8 +100,10 @@ def emit(
         print(listing.to_csv(), end="")
     elif style is Format.MD:
         print(listing.to_markdown())
+    elif records and sys.stdout.isatty():
+        _draw(render_listing(listing, console().width))
     elif records:
-        _draw(render_listing(listing, console().width if sys.stdout.isatty() else None))
+        print(listing.to_text())
     else:
         note(empty)
 

@@ -127,6 +127,11 @@ class Listing(Generic[R]):
         """Whether people see a value of the column in some record."""
         return any(column.present(record) not in (None, "") for record in self.records)
 
+    def is_number(self, column: Column[R]) -> bool:
+        """Whether people see numbers without a unit in the column, which stand at its right."""
+        values = map(column.present, self.records)
+        return all(isinstance(value, int | float | None) for value in values)
+
     def rows(self) -> list[dict[str, object]]:
         """The values by name, as JSON has them."""
         return [{each.name: plain(each.read(row)) for each in self.columns} for row in self.records]
@@ -148,6 +153,21 @@ class Listing(Generic[R]):
         for row in self.rows():
             writer.writerow(["" if each is None else _csv_cell(each) for each in row.values()])
         return buffer.getvalue()
+
+    def to_text(self) -> str:
+        """Aligned columns of what people see, one line for each record."""
+        from rich.cells import cell_len
+
+        seen = self.for_people()
+        rows = [[cell(column.present(record)) for column in seen] for record in self.records]
+        columns = zip(*[[column.title for column in seen], *rows], strict=True)
+        aligned = []
+        for column, texts in zip(seen, columns, strict=True):
+            width, right = max(map(cell_len, texts)), self.is_number(column)
+            blanks = (" " * (width - cell_len(text)) for text in texts)
+            pairs = zip(blanks, texts, strict=True)
+            aligned.append([blank + text if right else text + blank for blank, text in pairs])
+        return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
 
     def to_markdown(self) -> str:
         """A table of what people see."""

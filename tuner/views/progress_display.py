@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What shows progress. It raises OSError or ValueError once its reader has left.
 _Screen: TypeAlias = "_Terminal | _Notebook | ProgressLines"
+#: What is shown until something is known; a log says it only where that takes longer than a line.
+_FIRST = "starting"
 _LINE_EVERY_S = 5.0
 #: The longest and the least time between two pictures.
 _DRAW_EVERY_S, _LEAST_S = 0.5, 0.1
@@ -69,7 +71,7 @@ class _Ticker:
         self._over = threading.Event()
         self._began_s = self._at_s = time.monotonic()
         self._drawn_s = 0.0
-        self._last = Progress.of_stage("starting")
+        self._last = Progress.of_stage(_FIRST)
         self._draw()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
         self._thread.start()
@@ -188,6 +190,8 @@ class ProgressLines:
 
     def show(self, progress: Progress) -> None:
         """Write what is new."""
+        if not self._stage and progress.activity == _FIRST and progress.elapsed_s < _LINE_EVERY_S:
+            return
         now_s, searching = self._clock(), progress.tasks_total > 0
         counted = searching or progress.total is not None
         stage = progress.stage if counted else progress.activity
@@ -217,7 +221,8 @@ class ProgressLines:
 
     def end(self, text: str) -> None:
         """Write how the work ended."""
-        self._write(f"{text}\n")
+        if self._line:
+            self._write(f"{text}\n")
 
 
 def summary(progress: Progress) -> str:

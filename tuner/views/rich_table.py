@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.base.log_ratio import Verdict
 from tuner.views.column import Column, Listing, cell
@@ -24,11 +24,11 @@ _GAP = 2
 _COLOURS: Mapping[str, str] = MappingProxyType({Verdict.FASTER: "green", Verdict.SLOWER: "red"})
 
 
-def render_listing(listing: Listing[Any], width: int | None) -> Iterator[RenderableType]:
-    """The table of a listing at a width, or its rows; None for one line per row, however wide."""
+def render_listing(listing: Listing[Any], width: int) -> Iterator[RenderableType]:
+    """The table of a listing at the width of a screen, or its rows."""
     from rich.table import Table
 
-    columns = listing.for_people(filled=width is not None)
+    columns = listing.for_people(filled=True)
     cells = [[_cell_of(column, record) for record in listing.records] for column in columns]
     heads = [_make_text(column.title, "bold") for column in columns]
     widths = _choose_widths([[head, *each] for head, each in zip(heads, cells, strict=True)], width)
@@ -37,9 +37,8 @@ def render_listing(listing: Listing[Any], width: int | None) -> Iterator[Rendera
         return
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
     for column, head, chosen in zip(columns, heads, widths, strict=True):
-        values = map(column.present, listing.records)
-        right = all(isinstance(value, int | float | None) for value in values)
-        table.add_column(head, width=chosen, justify="right" if right else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if listing.is_number(column) else "left"
+        table.add_column(head, width=chosen, justify=side, overflow="fold")
     for row in zip(*cells, strict=True):
         table.add_row(*row)
     yield table
@@ -62,11 +61,9 @@ def stack_rows(listing: Listing[Any]) -> Iterator[RenderableType]:
         yield rows
 
 
-def _choose_widths(columns: Sequence[Sequence[Text]], width: int | None) -> list[int] | None:
+def _choose_widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
     """The width of each column; None where the table does not fit."""
     widths = [max(text.cell_len for text in texts) for texts in columns]
-    if width is None:
-        return widths
     room = width - _GAP * (len(columns) - 1)
     least = [max(map(_find_least_width, texts)) for texts in columns]
     if sum(widths) > room and (width < _WIDE or sum(least) > room):
