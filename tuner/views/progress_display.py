@@ -26,8 +26,7 @@ _Screen: TypeAlias = "_Terminal | _Notebook | ProgressLines"
 #: What is shown until something is known; a log says it only where that takes longer than a line.
 _FIRST = "starting"
 _LINE_EVERY_S = 5.0
-#: The longest and the least time between two pictures.
-_DRAW_EVERY_S, _LEAST_S = 0.5, 0.1
+_DRAW_EVERY_S = 0.25
 _LABEL_WIDTH = 46
 _BAR = "display:inline-block;width:12em;vertical-align:middle;margin-right:0.8em"
 
@@ -70,17 +69,16 @@ class _Ticker:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._began_s = self._at_s = time.monotonic()
-        self._drawn_s = 0.0
         self._last = Progress.of_stage(_FIRST)
         self._draw()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
         self._thread.start()
 
     def __call__(self, progress: Progress) -> None:
-        now_s = time.monotonic()
-        changed = progress.stage != self._last.stage
-        self._last, self._at_s = progress, now_s
-        if changed or now_s - self._drawn_s >= _LEAST_S:
+        new = progress.stage != self._last.stage
+        self._last, self._at_s = progress, time.monotonic()
+        # A log names every task, also one that is over before the next picture.
+        if new or isinstance(self._screen, ProgressLines):
             self._draw()
 
     def end(self, how: str) -> None:
@@ -91,13 +89,11 @@ class _Ticker:
 
     def _tick(self) -> None:
         while not self._over.wait(_DRAW_EVERY_S):
-            if time.monotonic() - self._drawn_s >= _DRAW_EVERY_S:
-                self._draw()
+            self._draw()
 
     def _draw(self) -> None:
-        self._drawn_s = now_s = time.monotonic()
-        last, passed_s = self._last, now_s - self._at_s
-        left_s = None if last.left_s is None else max(0.0, last.left_s - passed_s)
+        now_s, last = time.monotonic(), self._last
+        left_s = None if last.left_s is None else max(0.0, last.left_s - (now_s - self._at_s))
         now = replace(last, elapsed_s=now_s - self._began_s, left_s=left_s)
         self._tell(lambda screen: screen.show(now))
 
