@@ -13,14 +13,12 @@ from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from reports import figures
-    from reports.parts.view import FigureView, Section, Table, figure_view
-    from reports.run_data import RunData, TaskData
-    from reports.sections import SectionSpec
-    from reports.source import ReportSource
+    from reports.source import RunData, TaskData
+    from reports.view import FigureView, Section, SectionSpec, Table, figure_view
+    from results_db import Store
 
 __all__ = [
     "FigureView",
-    "ReportSource",
     "RunData",
     "Section",
     "SectionSpec",
@@ -36,21 +34,20 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "FigureView": "reports.parts.view",
-        "ReportSource": "reports.source",
-        "RunData": "reports.run_data",
-        "Section": "reports.parts.view",
-        "SectionSpec": "reports.sections",
-        "Table": "reports.parts.view",
-        "TaskData": "reports.run_data",
-        "figure_view": "reports.parts.view",
+        "FigureView": "reports.view",
+        "RunData": "reports.source",
+        "Section": "reports.view",
+        "SectionSpec": "reports.view",
+        "Table": "reports.view",
+        "TaskData": "reports.source",
+        "figure_view": "reports.view",
     },
 )
 
 UNWRITABLE = "give another place with `tuner report --output FILE`, or free some space"
 
 
-def render(store: ReportSource, run_id: int | None = None) -> str:
+def render(store: Store, run_id: int | None = None) -> str:
     """The report of a run (None: the newest) as one self-contained HTML text.
 
     Equal records give equal text. Raises `TunerError` when there is no such run.
@@ -61,7 +58,7 @@ def render(store: ReportSource, run_id: int | None = None) -> str:
     return render_page(load(store, run_id))
 
 
-def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
+def write(store: Store, run_id: int | None, path: Path) -> Path:
     """Write the report of a run (None: the newest) to `path`; returns the path.
 
     Creates missing folders and replaces the file in one step. Raises `TunerError` when there is no
@@ -73,14 +70,14 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
 
 
 def plotly_figures(
-    store: ReportSource, run_id: int | None = None, task_id: int | None = None
+    store: Store, run_id: int | None = None, task_id: int | None = None
 ) -> dict[str, Any]:
     """The Plotly figures of a run's report (None: the newest run), by name.
 
     task_id: a task of the run; its figures lose the task's anchor from their names, and those of
     other tasks are left out. Raises `TunerError` when there is no such run.
     """
-    from reports.figures_by_name import figures_by_name
+    from reports.page import list_figures
     from reports.source import load
 
-    return figures_by_name(load(store, run_id), task_id)
+    return list_figures(load(store, run_id), task_id)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import reports
 from reports.page import Head, render_sections
-from reports.parts.listing import ListingCell, ListingRow, list_section
-from reports.parts.view import Section
 from reports.quantity import clean, factor
-from reports.source import ReportSource
+from reports.view import ListingCell, ListingRow, Section, list_section
+from results_db import Store
 from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from results_db.stored_records import RunInfo, RunStatus, TaskInfo
 from search_spaces.atomic_file import write_output
@@ -25,7 +24,7 @@ _HEADINGS = (
 )  # fmt: skip
 
 
-def write_reports(store: ReportSource, folder: Path) -> Path:
+def write_reports(store: Store, folder: Path) -> Path:
     """Write the reports that are missing or older than the end of their run; then the index.
 
     Returns the path of the index. Raises `TunerError` when a file cannot be written.
@@ -37,13 +36,13 @@ def write_reports(store: ReportSource, folder: Path) -> Path:
     return _write_index(store, folder)
 
 
-def add_report(store: ReportSource, run_id: int, folder: Path) -> Path:
+def add_report(store: Store, run_id: int, folder: Path) -> Path:
     """Write the report of one run into the folder, and the index; returns the index's path."""
     reports.write(store, run_id, folder / name_report(store.run(run_id)))
     return _write_index(store, folder)
 
 
-def _write_index(store: ReportSource, folder: Path) -> Path:
+def _write_index(store: Store, folder: Path) -> Path:
     """Write the list of all runs by campaign, with links to the reports in the folder."""
     runs = _list_runs(store)
     campaigns = dict.fromkeys(run.campaign for run in runs)
@@ -65,7 +64,7 @@ def name_report(run: RunInfo) -> str:
     return f"{campaign or 'run'}-{run.run_id}.html"
 
 
-def _list_runs(store: ReportSource) -> Sequence[RunInfo]:
+def _list_runs(store: Store) -> Sequence[RunInfo]:
     return store.runs(limit=1_000_000)
 
 
@@ -77,9 +76,7 @@ def _is_current(path: Path, run: RunInfo) -> bool:
     return path.stat().st_mtime >= ended.timestamp()
 
 
-def _list_campaign(
-    store: ReportSource, folder: Path, place: int, runs: Sequence[RunInfo]
-) -> Section:
+def _list_campaign(store: Store, folder: Path, place: int, runs: Sequence[RunInfo]) -> Section:
     rows = [_list_run(folder, run, store.tasks(run.run_id)) for run in runs]
     return list_section(f"campaign-{place}", clean(runs[0].campaign), _HEADINGS, rows)
 

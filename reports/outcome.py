@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reports.quantity import finite, rate
-from reports.run_data import TaskData
+from reports.source import TaskData
 from results_db.shipped import Shipped, describe_ratio, select_shipped
 from results_db.stored_records import BaselineRecord
 from search_spaces.records import Config, Device, Workload

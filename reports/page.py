@@ -10,16 +10,17 @@ from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from plotly import graph_objects
 
-from reports import plotly_bundle
-from reports.figures.theme import CONFIG, DARK_OF, template
-from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, clean, count
-from reports.run_data import RunData
-from reports.sections import build_sections
+from reports.source import RunData
+from reports.subjects import build_sections
+from reports.theme import CONFIG, DARK_OF, template
+from reports.view import FigureView, Section, read_plotly, script_json
 from results_db.stored_records import RunInfo
 
 _HERE = Path(str(files("reports")))
@@ -47,6 +48,30 @@ def render_page(data: RunData) -> str:
     return render_sections(describe_run(data.run), build_sections(data))
 
 
+def list_figures(data: RunData, task_id: int | None = None) -> dict[str, Any]:
+    """A Plotly figure for each `FigureView` of the page, with the light template, by name.
+
+    task_id: see `reports.plotly_figures`.
+    """
+    anchors = {f"{task.slug}-": task.info.task_id for task in data.tasks}
+    found = {}
+    for view in (view for section in build_sections(data) for view in section.figures):
+        # One anchor may be the beginning of another.
+        anchor = max(filter(view.name.startswith, anchors), key=len, default="")
+        if task_id is None or not anchor:
+            found[view.name] = _make_figure(view)
+        elif anchors[anchor] == task_id:
+            found[view.name.removeprefix(anchor)] = _make_figure(view)
+    return found
+
+
+def _make_figure(view: FigureView) -> Any:
+    figure = graph_objects.Figure(view.figure)
+    # Notebooks may be dark, and the template's text is dark.
+    figure.update_layout(template=template(dark=False), paper_bgcolor="#fff")
+    return figure
+
+
 def describe_run(run: RunInfo) -> Head:
     """The head of a run's page."""
     return Head(
@@ -66,7 +91,7 @@ def render_sections(head: Head, sections: Sequence[Section], *, figures: bool = 
     """
     names = ["theme.js", "report.js", *(["live.js"] if head.live else [])]
     scripts = {name: _asset(name) for name in names}
-    plotly = Markup(plotly_bundle.script() if figures else "")
+    plotly = Markup(read_plotly() if figures else "")
     return (
         _environment()
         .get_template("page.html.j2")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build reports/assets/plotly.min.js: plotly.js with only the traces that reports/figures draw.
+# Build reports/assets/plotly.min.js: plotly.js with only the traces that reports.figures draw.
 #
 #   scripts/build_plotly.sh           build, compare with the sum below, write the file
 #   scripts/build_plotly.sh --check   compare the committed file with the sum below

@@ -31,165 +31,13 @@
   });
   systemDark.addEventListener("change", showTheme);
 
-  // -- trials of a task, as columns -------------------------------------------------------------
-  const decode = (column) =>
-    Array.isArray(column) ? column : column.of.map((place) => column.values[place]);
-
-  // Inflate of RFC 1951 behind a header of RFC 1950, at once: printing waits for no promise.
-  const ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
-  const inflate = (bytes) => {
-    let [at, held, left, size] = [2, 0, 0, 0];
-    let out = new Uint8Array(8 * bytes.length);
-    const bits = (wanted) => {
-      while (left < wanted) {
-        held |= bytes[at++] << left;
-        left += 8;
-      }
-      const value = held & ((1 << wanted) - 1);
-      held >>>= wanted;
-      left -= wanted;
-      return value;
-    };
-    const write = (byte) => {
-      if (size === out.length) {
-        const larger = new Uint8Array(2 * size);
-        larger.set(out);
-        out = larger;
-      }
-      out[size++] = byte;
-    };
-    // A code by the lengths of its words: how many words have each length, and their symbols.
-    const makeCode = (lengths) => {
-      const counts = new Array(16).fill(0);
-      for (const length of lengths) counts[length] += length > 0;
-      const places = [...lengths.keys()].filter((symbol) => lengths[symbol]);
-      return { counts, symbols: places.sort((a, b) => lengths[a] - lengths[b] || a - b) };
-    };
-    const read = ({ counts, symbols }) => {
-      let [code, first, index] = [0, 0, 0];
-      for (let length = 1; length < 16; length++) {
-        code |= bits(1);
-        if (code < first + counts[length]) return symbols[index + code - first];
-        index += counts[length];
-        first = (first + counts[length]) << 1;
-        code <<= 1;
-      }
-      throw new Error("the data of a task is damaged");
-    };
-    const readCodes = () => {
-      const [words, distances, used] = [257 + bits(5), 1 + bits(5), 4 + bits(4)];
-      const own = new Array(19).fill(0);
-      for (const place of ORDER.slice(0, used)) own[place] = bits(3);
-      const code = makeCode(own);
-      const lengths = [];
-      while (lengths.length < words + distances) {
-        const word = read(code);
-        if (word < 16) lengths.push(word);
-        else {
-          const value = word === 16 ? lengths.at(-1) : 0;
-          const times = word === 16 ? 3 + bits(2) : word === 17 ? 3 + bits(3) : 11 + bits(7);
-          for (let n = 0; n < times; n++) lengths.push(value);
-        }
-      }
-      return [makeCode(lengths.slice(0, words)), makeCode(lengths.slice(words))];
-    };
-    const fixed = [...Array(288).keys()].map((n) => (n < 144 ? 8 : n < 256 ? 9 : n < 280 ? 7 : 8));
-    let last = 0;
-    while (!last) {
-      last = bits(1);
-      const kind = bits(2);
-      if (kind === 0) {
-        [held, left] = [0, 0];
-        const end = at + 4 + bytes[at] + 256 * bytes[at + 1];
-        for (at += 4; at < end; at++) write(bytes[at]);
-        continue;
-      }
-      const [words, distances] =
-        kind === 1 ? [makeCode(fixed), makeCode(new Array(30).fill(5))] : readCodes();
-      for (let word = read(words); word !== 256; word = read(words)) {
-        if (word < 256) {
-          write(word);
-          continue;
-        }
-        const wide = word < 265 || word === 285 ? 0 : (word - 261) >> 2;
-        const least = word === 285 ? 258 : word < 265 ? word - 254 : 3 + ((4 + ((word - 265) & 3)) << wide);
-        const length = least + bits(wide);
-        const step = read(distances);
-        const far = step < 4 ? 0 : (step - 2) >> 1;
-        const back = (step < 4 ? step + 1 : 1 + ((2 + (step & 1)) << far)) + bits(far);
-        for (let n = 0; n < length; n++) write(out[size - back]);
-      }
-    }
-    return out.subarray(0, size);
-  };
-
-  // The figures and trials of a task are base64 of deflated JSON (see `pack` in view.py).
-  const readPacked = (node) => {
-    const bytes = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0));
-    const { figures, trials } = JSON.parse(new TextDecoder().decode(inflate(bytes)));
-    for (const name of ["status", "samples", "registers", "message"]) {
-      trials[name] = decode(trials[name]);
-    }
-    trials.config = trials.config.map(([name, column]) => [name, decode(column)]);
-    return { figures, trials };
-  };
-
-  const packed = new WeakMap();
-  const unpack = (task) => {
-    if (!packed.has(task)) packed.set(task, readPacked(task.querySelector("script.packed")));
-    return packed.get(task);
-  };
-
-  const describeConfig = (trials, place) =>
-    trials.config
-      .filter(([, column]) => column[place] !== null)
-      .map(([name, column]) => `${name}=${column[place]}`)
-      .join(" ");
-
-  // Text for a Plotly label, as plot_text in quantity.py.
-  const escapeText = (text, limit) => {
-    const half = (limit - 1) >> 1;
-    const short = text.length > limit ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
-    return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  };
-
-  // An array of a figure: one value for each timed trial.
-  const makeColumn = (trials, name) => {
-    const places = [...trials.time.keys()].filter((place) => trials.time[place] !== null);
-    const fastest = places.reduce((least, place) => Math.min(least, trials.time[place]), Infinity);
-    const value = {
-      place: (place) => place + 1,
-      slowdown: (place) => trials.time[place] / (fastest || 1),
-      config: (place) => escapeText(describeConfig(trials, place), 90),
-    }[name];
-    return places.map(value ?? ((place) => trials[name][place]));
-  };
-
-  const fillColumns = (figure, trials) => {
-    for (const trace of figure.data) {
-      for (const [key, value] of Object.entries(trace)) {
-        if (value?.column) trace[key] = makeColumn(trials, value.column);
-      }
-    }
-  };
-
   // -- figures ----------------------------------------------------------------------------------
-  const sources = new WeakMap();
-
-  const read = (plot) => {
-    const own = plot.parentElement.querySelector(":scope > script");
-    if (own) return { text: own.textContent };
-    const { figures, trials } = unpack(plot.closest("details.task"));
-    return { text: JSON.stringify(figures[plot.parentElement.id.slice("figure-".length)]), trials };
-  };
-
   function draw(plot) {
-    let { text, trials } = sources.get(plot);
+    let text = plot.parentElement.querySelector(":scope > script").textContent;
     if (isDark()) {
       for (const [light, dark] of Object.entries(themes.dark_of)) text = text.replaceAll(light, dark);
     }
     const figure = JSON.parse(text);
-    fillColumns(figure, trials);
     figure.layout.template = isDark() ? themes.dark : themes.light;
     if (printing) figure.layout.width = Math.min(PAPER_PX, plot.clientWidth);
     plot.dataset.plotted = isDark() ? "dark" : "light";
@@ -198,17 +46,12 @@
     return Plotly.react(plot, figure.data, figure.layout, { ...themes.config });
   }
 
-  const show = (plot) => {
-    if (!sources.has(plot)) sources.set(plot, read(plot));
-    return draw(plot);
-  };
-
   const sight = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {
         if (!entry.isIntersecting) continue;
         sight.unobserve(entry.target);
-        show(entry.target);
+        draw(entry.target);
       }
     },
     { rootMargin: "300px" },
@@ -227,7 +70,7 @@
       fill(task);
       task.open = true;
     });
-    each(".plot", show);
+    each(".plot", draw);
   });
   window.addEventListener("afterprint", () => {
     printing = false;
@@ -251,26 +94,23 @@
 
   const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 
-  const makeRow = (trials, fastest, place) => {
+  const makeRow = (task, fastest, trial) => {
+    const [number, status, time, samples, registers, config, message] = trial;
     const row = document.createElement("tr");
-    const time = trials.time[place];
-    const texts = [trials.number[place], trials.status[place]];
     const numbers = [
       time === null ? "" : format.format(time),
       time === null ? "" : `${(time / fastest).toFixed(2)}x`,
-      trials.samples[place] || "",
-      trials.registers[place] ?? "",
+      samples || "",
+      registers ?? "",
     ];
-    const config = describeConfig(trials, place);
-    const message = trials.message[place];
     const last = element("td", message ? `${message} (${config})` : config, "long");
     last.title = last.textContent;
     const copy = document.createElement("td");
     const button = element("button", "Copy", "copy");
     button.type = "button";
-    copy.append(element("code", `tuner show ${trials.task}/${trials.number[place]}`), " ", button);
+    copy.append(element("code", `tuner show ${task}/${number}`), " ", button);
     row.append(
-      ...texts.map((text) => element("td", text)),
+      ...[number, status].map((text) => element("td", text)),
       ...numbers.map((text) => element("td", text, "number")),
       last,
       copy,
@@ -282,15 +122,15 @@
     const box = task.querySelector(".trials");
     if (box.dataset.listed) return;
     box.dataset.listed = "yes";
-    const { trials } = unpack(task);
-    if (!trials.number.length) return;
+    const trials = JSON.parse(task.querySelector(".trial-rows").textContent);
+    if (!trials.rows.length) return;
     box.append(document.getElementById("trials-table").content.cloneNode(true));
     const [status, order] = box.querySelectorAll("select");
     const scroll = box.querySelector(".scroll");
     const body = box.querySelector("tbody");
-    const fastest = trials.time.reduce((least, time) => Math.min(least, time ?? least), Infinity);
-    const timeOf = (place) => trials.time[place] ?? Number.MAX_VALUE;
-    let places = [];
+    const timeOf = ([, , time]) => time ?? Number.MAX_VALUE;
+    const fastest = trials.rows.reduce((least, row) => Math.min(least, timeOf(row)), Infinity);
+    let chosen = [];
 
     const spacer = (rows) => {
       const row = document.createElement("tr");
@@ -305,24 +145,25 @@
       const end = top + Math.ceil(scroll.clientHeight / ROW_PX) + 2 * AROUND;
       if (filled === `${first} ${end}`) return;
       filled = `${first} ${end}`;
-      const rows = places.slice(first, end).map((place) => makeRow(trials, fastest, place));
+      const rows = chosen.slice(first, end).map((row) => makeRow(trials.task, fastest, row));
       body.replaceChildren(
         spacer(first),
         ...rows,
-        spacer(Math.max(0, places.length - end)),
+        spacer(Math.max(0, chosen.length - end)),
       );
     };
     const choose = () => {
-      places = [...trials.number.keys()];
-      places = places.filter((place) => !status.value || trials.status[place] === status.value);
-      if (order.value === "time") places.sort((a, b) => timeOf(a) - timeOf(b));
-      const total = trials.number.length;
-      box.querySelector("[aria-live]").textContent = `${places.length} of ${total} shown`;
+      chosen = trials.rows.filter(([, state]) => !status.value || state === status.value);
+      if (order.value === "time") chosen.sort((a, b) => timeOf(a) - timeOf(b));
+      const total = trials.rows.length;
+      box.querySelector("[aria-live]").textContent = `${chosen.length} of ${total} shown`;
       scroll.scrollTop = 0;
       filled = "";
       fill();
     };
-    for (const each of new Set(trials.status)) status.append(new Option(each));
+    for (const each of new Set(trials.rows.map(([, state]) => state))) {
+      status.append(new Option(each));
+    }
     scroll.setAttribute("aria-label", `All trials of ${task.querySelector(".name").innerText}`);
     box.addEventListener("change", choose);
     scroll.addEventListener("scroll", fill);

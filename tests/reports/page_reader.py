@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -91,8 +89,9 @@ def read(html: str) -> Element:
     return reader.root
 
 
-def packed(element: Element) -> dict[str, Any]:
-    """The figures and trials of the task that the element is in."""
-    while "task" not in element.classes:
-        element = element.parent
-    return json.loads(zlib.decompress(base64.b64decode(element.one("script", class_="packed").raw)))
+def figures_of(element: Element) -> dict[str, Any]:
+    """The data of the figures in an element, by their anchors."""
+    return {
+        figure.attributes["id"].removeprefix("figure-"): json.loads(figure.one("script").raw)
+        for figure in element.all("figure")
+    }

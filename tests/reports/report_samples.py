@@ -39,7 +39,7 @@ TOOLS = Toolchain("3.12.3", "2.11.0", "3.6.0", "13.0", "13.0.88", "580.95")
 
 @dataclass
 class MemorySource:
-    """A `ReportSource` over lists."""
+    """The reads of a report that `Store` has, over lists."""
 
     run_list: list[RunInfo] = field(default_factory=list)
     task_lists: dict[int, list[TaskInfo]] = field(default_factory=dict)

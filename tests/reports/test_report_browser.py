@@ -92,7 +92,7 @@ def test_figures_are_drawn_when_they_come_into_view(visit):
     for plot in page.locator("details.task[open] .plot").all():
         plot.scroll_into_view_if_needed()
         page.wait_for_function("node => node.querySelector('.main-svg')", arg=plot.element_handle())
-        # What the script makes of the packed trials is what the figure's function makes of them.
+        # What is drawn is what the figure's function makes of the trials.
         drawn = plot.evaluate("node => JSON.parse(JSON.stringify(node.data))")
         expected = figures[
             plot.evaluate("node => node.parentElement.id").removeprefix("figure-")

@@ -13,17 +13,14 @@ from report_samples import MemorySource, measured_task, run_info, sample, trial_
 
 import reports
 from reports import figures
-from reports.figures.theme import Drawing
-from reports.frames import (
-    convergence_frame,
-    errors_frame,
-    noise_frame,
-    pair_frame,
-    parameters_frame,
-    static_frame,
-)
-from reports.run_data import TaskData
-from reports.source import load
+from reports.source import TaskData, load
+from reports.subjects.compiled import static_frame
+from reports.subjects.noise import noise_frame
+from reports.subjects.tasks.convergence import convergence_frame
+from reports.subjects.tasks.errors import errors_frame
+from reports.subjects.tasks.pair_map import pair_frame
+from reports.subjects.tasks.parameters import parameters_frame
+from reports.theme import Drawing
 from search_spaces.records import Status, Workload
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pandas as pd
 import pytest
-from page_reader import Element, packed, read
+from page_reader import Element, figures_of, read
 from report_samples import (
     CPU,
     H200,
@@ -24,10 +24,9 @@ from report_samples import (
 
 import reports
 from reports import figures
-from reports.finalists import finalists
-from reports.frames import depths_frame, finals_frame
-from reports.run_data import TaskData
-from reports.source import load
+from reports.source import TaskData, load
+from reports.subjects.measuring import depths_frame
+from reports.subjects.tasks.finals import finalists, finals_frame
 from search_spaces.records import Workload
 from tuner.base.log_ratio import LogRatio
 
@@ -270,8 +269,7 @@ def test_an_unknown_interval_has_no_whisker_and_a_race_without_times_no_figure()
     )
     source.task_lists[1] = [replace(task.info, finals=unknown)]
     page = read(reports.render(source))
-    found = packed(page.one("div", class_="finals"))["figures"]
-    (figure,) = [figure for name, figure in found.items() if name.endswith("-finals")]
+    (figure,) = figures_of(page.one("div", class_="finals")).values()
     for trace in figure["data"]:
         assert set(trace["error_x"]["array"]) == {0}
     failed = tuple(f for f in finals if f.log_ratio is None)

@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from page_reader import packed, read
+from page_reader import figures_of, read
 from report_samples import (
     ABSENT,
     H200,
@@ -114,8 +114,7 @@ def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
         assert table.all("th")
         assert table.all("td")
         figure.one("summary")
-        own, name = figure.all("script"), figure.attributes["id"].removeprefix("figure-")
-        content = json.loads(own[0].raw) if own else packed(figure)["figures"][name]
+    for content in figures_of(page).values():
         assert content["data"]
         assert "config" not in content
     config = json.loads(page.one("script", id="themes").raw)["config"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from page_reader import Element, read
 from report_samples import sample
 
 import reports
+from reports import subjects
+from reports.source import load
 
 PLUGIN = """
 import pandas as pd
@@ -102,4 +105,34 @@ def test_a_plugin_that_fails_does_not_fail_the_report(page_with, caplog, place, 
     section = page.one("section", id="plugin-0")
     assert "This section could not be built" in section.text
     assert reason in section.text
-    assert [record.name for record in caplog.records] == ["reports.sections"]
+    assert [record.name for record in caplog.records] == ["reports.subjects"]
+
+
+BUILT_IN_MODULE = """
+from reports.view import Section, SectionSpec
+
+
+def build(data):
+    return Section.of("cost", "Cost", paragraphs=[f"{len(data.tasks)} tasks"])
+
+
+SECTION = SectionSpec(build, after="tasks")
+"""
+
+
+def test_a_module_among_the_subjects_is_a_section_without_a_word_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "cost.py").write_text(BUILT_IN_MODULE)
+    places = [*subjects.__path__, f"{tmp_path}"]
+    name = subjects.__name__
+    spec = spec_from_file_location(name, subjects.__file__, submodule_search_locations=places)
+    longer = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, longer)
+    spec.loader.exec_module(longer)
+    try:
+        sections = longer.build_sections(load(sample(2, built=1)))
+    finally:
+        sys.modules.pop(f"{name}.cost", None)
+    at = BUILT_IN.index("tasks") + 1
+    names = [section.name for section in sections]
+    assert names == [*BUILT_IN[:at], "cost", *BUILT_IN[at:]]
+    assert sections[at].context["paragraphs"] == ("3 tasks",)

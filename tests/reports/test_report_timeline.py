@@ -11,7 +11,7 @@ from report_samples import sample
 
 import reports
 from reports import figures
-from reports.sections.timeline import timeline_frame
+from reports.subjects.timeline import timeline_frame
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 STORED = {

@@ -12,13 +12,11 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 from urllib.parse import quote
 
+from reports.history import view_history
 from reports.page import Head, describe_run, render_page, render_sections
-from reports.parts.history_view import view_history
-from reports.parts.listing import ListingCell, ListingRow, Picker, list_section
-from reports.parts.view import Section
-from reports.run_data import RunData
-from reports.sections import build_sections
-from reports.source import load
+from reports.source import RunData, load
+from reports.subjects import build_sections
+from reports.view import ListingCell, ListingRow, Picker, Section, list_section
 from results_db import Store
 from results_db.errors import UnknownError
 from results_db.run_comparison import TaskComparison, compare_runs

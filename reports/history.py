@@ -1,0 +1,106 @@
+"""The history of a kernel over runs: its figure, with steps and breaks, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.quantity import NOTHING, count, duration, factor, plot_text
+from reports.theme import BLUE, GREEN, GREY, LABEL, ORANGE, PURPLE, Drawing, draw_line, shorten
+from reports.view import FigureView, Table, figure_view, foremost
+from results_db.task_history import History, RunResult
+from tuner.base.log_ratio import Verdict
+
+_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+_SYMBOLS = {"": "circle", "faster": "triangle-down", "slower": "triangle-up"}
+
+
+def view_history(kernel: str, histories: Sequence[History]) -> FigureView | None:
+    """The times of a kernel's workloads over runs; None where no two results can be compared."""
+    lines = [line for each in histories if len(line := list(_list_points(each))) > 1]
+    if not lines:
+        return None
+    chosen, rest = foremost(lines, lambda line: max(abs(row["relative"] - 1) for row in line))
+    rows = [row for line in chosen for row in line]
+    steps = sum(bool(row["step"]) for line in lines for row in line)
+    caption = (
+        f"{kernel}: {count(steps, 'step')} in {count(len(lines), 'workload')}. A triangle begins a "
+        f"step, a dotted line a changed environment. Times are normalised by what both runs "
+        f"measured in one pass.{rest}"
+    )
+    table = Table.of(
+        ("workload", "run", "time ÷ newest", "step", "what changed"),
+        (
+            (row["series"], row["run"], factor(row["relative"]), row["step"], row["note"])
+            for row in rows
+        ),
+    )
+    return figure_view("times", history(pd.DataFrame(rows)), caption, table)
+
+
+def history(frame: pd.DataFrame) -> go.Figure:
+    """One line per workload, broken where results cannot be compared; a triangle where a step is.
+
+    frame: one row per result, oldest first: series (label of the line), segment (a number that
+    changes at each break), started (date and time), relative (time over that of the newest
+    result), step (`faster`, `slower` or empty), label (hover text).
+    """
+    drawing = Drawing(
+        360,
+        xaxis={"type": "date"},
+        yaxis={"title": {"text": "time ÷ newest"}, "type": "log"},
+        shapes=[draw_line(moment, GREY, "dot") for moment in _find_breaks(frame)],
+    )
+    for number, (series, rows) in enumerate(frame.groupby("series", sort=False)):
+        for place, (_, part) in enumerate(rows.groupby("segment", sort=False)):
+            steps = part["step"].tolist()
+            drawing.add(
+                "scatter",
+                x=[moment.isoformat() for moment in part["started"]],
+                y=shorten(part["relative"]),
+                text=[plot_text(label, 2 * LABEL) for label in part["label"]],
+                mode="lines+markers",
+                name=plot_text(f"{series}", LABEL),
+                legendgroup=f"{number}",
+                showlegend=place == 0,
+                line={"color": _COLOURS[number % len(_COLOURS)]},
+                marker={
+                    "symbol": [_SYMBOLS[step] for step in steps],
+                    "size": [13 if step else 6 for step in steps],
+                },
+                hovertemplate="%{y:.3f}<br>%{text}<extra></extra>",
+            )
+    return drawing.finish()
+
+
+def _find_breaks(frame: pd.DataFrame) -> list[str]:
+    """When the first result behind each break was started."""
+    first = frame.groupby(["series", "segment"], sort=False)["started"].first()
+    moments = first[first.index.get_level_values("segment") > 0]
+    return sorted({moment.isoformat() for moment in moments})
+
+
+def _list_points(each: History) -> Iterator[dict[str, Any]]:
+    timed = [(result, time) for result in each.results if (time := _find_time(result))]
+    segment = 0
+    for result, time_us in timed:
+        segment += bool(result.breaks)
+        step = result.step
+        note = "; ".join([*result.breaks, *result.config_changes])
+        yield {
+            "series": f"{each.workload} {each.device}",
+            "segment": segment,
+            "run": result.run.run_id,
+            "started": result.run.started_at,
+            "relative": time_us / timed[-1][1],
+            "step": (Verdict.SLOWER if step.change.value > 0 else Verdict.FASTER) if step else "",
+            "label": f"run {result.run.run_id}, {duration(time_us)} {note}",
+            "note": note or NOTHING,
+        }
+
+
+def _find_time(result: RunResult) -> float | None:
+    return result.normalised_us or (result.ships.median_us if result.ships else None)

@@ -1,0 +1,256 @@
+"""The summary: a sentence per device, what changed since the last run, a map, key figures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TypeAlias
+
+from reports.outcome import DEFAULT_KEPT, TaskOutcome, outcome
+from reports.quantity import NOTHING, count, duration, factor, percent, seconds
+from reports.source import RunData, TaskData, compiled
+from reports.subjects.environment import list_environment_changes
+from reports.subjects.summary.changes import list_task_changes
+from reports.subjects.summary.comparison_map import map_comparisons
+from reports.view import Section, SectionSpec
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
+from results_db.stored_records import (
+    NOT_CHECKED,
+    RunStatus,
+    Source,
+    TrialRecord,
+    describe_wrong,
+)
+from search_spaces.records import Status
+from tuner.base.log_ratio import LogRatio, Verdict
+from tuner.base.statistics import finite_times, geometric_mean
+from workers import backend_kinds
+
+#: A text, and the verdict whose colour it has; empty for none.
+Words: TypeAlias = tuple[str, str]
+
+_STATUS_NOTES = {
+    RunStatus.RUNNING: "The run is in progress; this report shows its present state.",
+    RunStatus.INTERRUPTED: "The run was interrupted and can be resumed; this report shows its "
+    "results.",
+    RunStatus.FAILED: "The run ended with an error; this report shows the finished results.",
+}
+
+
+def build(data: RunData) -> Section:
+    """Sentences, tiles and notes."""
+    outcomes = [(task, outcome(task)) for task in data.tasks]
+    context = {
+        "sentences": _sentences(outcomes),
+        "previous": data.previous,
+        "changes": list_task_changes(data) if data.previous else None,
+        "facts": _list_facts(data),
+        "map": map_comparisons([(task, outcome(task)) for task in data.listed_tasks]),
+        "notes": _notes(data),
+        "tiles": _tiles(data, [result for _, result in outcomes]) if data.trials else [],
+    }
+    return Section("summary", "Summary", "summary.html.j2", context)
+
+
+SECTION = SectionSpec(build)
+
+
+def _list_facts(data: RunData) -> list[tuple[str, str, str]]:
+    """(name, before, now) of facts that both runs have, those of single kernels last."""
+    changes = [each for each in list_environment_changes(data) if NOTHING not in each[1:]]
+    return sorted(changes, key=lambda each: each[0].startswith(("code of ", "checks of ")))
+
+
+def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, list[list[Words]]]]:
+    """(device, its lines as coloured parts) of each device that was measured."""
+    if not outcomes:
+        return [("", [[("This run has no tasks: nothing was tuned.", "")]])]
+    sentences = []
+    if all(result.verdict == "not timed" for _, result in outcomes):
+        sentences.append(("", [[("Nothing was timed: variants were only compiled.", "")]]))
+    for device, _ in Counter(task.device for task, _ in outcomes).most_common():
+        here = [(t, o) for t, o in outcomes if t.device == device and o.verdict != "not timed"]
+        lines = _describe_device(here) if here else []
+        lines += _list_wrong([task for task, _ in outcomes if task.device == device])
+        if lines:
+            sentences.append((device, lines))
+    return sentences
+
+
+def _list_wrong(tasks: Iterable[TaskData]) -> list[list[Words]]:
+    """A line on the trials with wrong results, if there are any."""
+    failed = (trial for task in tasks for trial in task.failed)
+    wrong = [trial for trial in failed if trial.status is Status.CORRECTNESS]
+    if not wrong:
+        return []
+    return [[(f"{describe_wrong(len(wrong), wrong[0].config, wrong[0].message)}.", "failed")]]
+
+
+def _describe_device(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[list[Words]]:
+    tuned = [(task, result) for task, result in outcomes if result.confirmed]
+    left = len(outcomes) - len(tuned)
+    if not tuned:
+        failed = sum(result.verdict == "failed" for _, result in outcomes)
+        words = count(left, "workload") + ", none confirmed yet"
+        return [[(f"{words}; {failed} without a correct config." if failed else f"{words}.", "")]]
+    rest = f" {count(left, 'workload')} without a confirmed winner." if left else ""
+    if len(tuned) == 1:
+        ((task, result),) = tuned
+        speed = [duration(result.median_us), *result.rates]
+        if result.roofline is not None:
+            speed.append(f"{percent(result.roofline)} of the roofline")
+        end = f" ({', '.join(speed)}).{rest}"
+        return [[(f"{task.label}: ", ""), (result.phrase, result.standing), (end, "")]]
+    return [
+        [(f"{count(len(tuned), 'workload')} tuned.{rest}", "")],
+        _compare_baselines(tuned),
+        _compare_defaults([result for _, result in tuned]),
+    ]
+
+
+def _compare_baselines(tuned: list[tuple[TaskData, TaskOutcome]]) -> list[Words]:
+    """How often what was tuned is faster than the fastest baseline, and where it is slowest."""
+    known = [(r.over_baseline.value, t, r) for t, r in tuned if r.over_baseline]
+    if not known:
+        return [("No baseline to compare with.", "")]
+    mean = factor(geometric_mean(math.exp(value) for value, _, _ in known))
+    parts: list[Words] = [(f"Against the fastest correct baseline of each: geomean {mean}", "")]
+    verdicts = Counter(result.standing for _, _, result in known)
+    for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME, Verdict.UNDECIDED):
+        if verdicts[verdict]:
+            parts += [(", ", ""), (f"{verdicts[verdict]} {verdict}", verdict)]
+    if verdicts[Verdict.SLOWER]:
+        _, task, result = min(known, key=lambda each: each[0])
+        parts.append((f" (worst: {task.label}, {result.against_baseline})", ""))
+    return [*parts, (".", "")]
+
+
+def _compare_defaults(tuned: list[TaskOutcome]) -> list[Words]:
+    over = [result.over_default.ratio for result in tuned if result.over_default]
+    if not over:
+        return [("No default config to compare with.", "")]
+    verdicts = Counter(result.verdict for result in tuned)
+    shown = (Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED, DEFAULT_KEPT)
+    found = [f"{verdicts[verdict]} {verdict}" for verdict in shown if verdicts[verdict]]
+    mean = factor(geometric_mean(over))
+    return [(f"Against the default config: geomean {mean}, {', '.join(found)}.", "")]
+
+
+def _notes(data: RunData) -> list[str]:
+    notes = [_STATUS_NOTES[data.run.status]] if data.run.status in _STATUS_NOTES else []
+    notes += _never_timed(data)
+    simulated = {task.device for task in data.tasks if _is_replayed(task)}
+    notes += [
+        f"{device} is simulated: its times are replayed from a recording, not measured."
+        for device in sorted(simulated)
+    ]
+    notes += _describe_promotions(data.promotions)
+    late = sum(trial.compiled for trial in data.trials)
+    if late:
+        notes.append(
+            f"{count(late, 'launch', 'launches')} compiled on the device worker instead of "
+            "on a builder; their device time includes compiling."
+        )
+    return notes
+
+
+def _describe_promotions(promotions: Sequence[PromotionRecord]) -> list[str]:
+    """One sentence per folder of published tables."""
+    notes = []
+    for folder in dict.fromkeys(f"{Path(each.path).parent}" for each in promotions):
+        here = [each for each in promotions if f"{Path(each.path).parent}" == folder]
+        outcomes = Counter(each.outcome for each in here)
+        refused = dict.fromkeys(e.reason for e in here if e.outcome == PromotionOutcome.REFUSED)
+        found = [
+            f"{count(outcomes[PromotionOutcome.PROMOTED], 'entry', 'entries')} promoted to {folder}"
+        ]
+        if outcomes[PromotionOutcome.SAME]:
+            found.append(f"{outcomes[PromotionOutcome.SAME]:,} there already")
+        if refused:
+            reasons = "; ".join(refused)
+            found.append(f"{outcomes[PromotionOutcome.REFUSED]:,} refused: {reasons}")
+        notes.append(f"{', '.join(found)}.")
+    return notes
+
+
+def _is_replayed(task: TaskData) -> bool:
+    return backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
+
+
+def _never_timed(data: RunData) -> list[str]:
+    """One sentence per kernel and target that was only compiled."""
+    groups: dict[tuple[str, str], list[TrialRecord]] = {}
+    for task in data.tasks:
+        if task.state == "built":
+            key = (task.kernel, task.info.key.device.target)
+            groups.setdefault(key, []).extend(task.trials)
+    return [
+        f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
+        f"{_count_verified(trials)} verified in Triton's interpreter, {_count_unchecked(trials)}"
+        "none timed: "
+        "the device is absent."
+        for (kernel, target), trials in sorted(groups.items())
+    ]
+
+
+def _count_verified(trials: Iterable[TrialRecord]) -> int:
+    return sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
+
+
+def _count_unchecked(trials: Iterable[TrialRecord]) -> str:
+    number = sum(trial.state == NOT_CHECKED for trial in trials)
+    return f"{number} not checked, " if number else ""
+
+
+def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
+    """(number, its meaning, a note) of each tile."""
+    trials = data.trials
+    failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
+    reused = sum(trial.source == Source.REUSED for trial in trials)
+    verified = sum(trial.source == Source.VERIFIED for trial in trials)
+    copied = sum(trial.source == Source.BINARY for trial in trials)
+    builds = finite_times(t.build_s for t in trials if t.source != Source.REUSED and t.build_s)
+    shared = {"reused": reused, "verified again": verified, "of an equal binary": copied}
+    notes = [f"{number:,} {how}" for how, number in shared.items() if number]
+    return [
+        *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
+        *_ratio_tile([o.over_default for o in outcomes], "over the default config"),
+        *_speed_tile([outcome for outcome in outcomes if outcome.confirmed]),
+        (f"{len(trials):,}", "trials", ", ".join(notes)),
+        (
+            f"{sum(failed.values()):,}",
+            "failed trials",
+            ", ".join(f"{number:,} {status}" for status, number in failed.most_common()),
+        ),
+        *_device_tile([t for task in data.tasks if not task.absent for t in task.trials]),
+        (f"{len(builds):,}", "builds", f"{seconds(sum(builds))} of compiling" if builds else ""),
+    ]
+
+
+def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
+    """Seconds for which the devices were held; reused trials held none in this run."""
+    if not trials:
+        return []
+    held = [trial for trial in trials if trial.source != Source.REUSED]
+    workers = len({trial.worker for trial in held if trial.worker})
+    time = seconds(sum(finite_times(trial.device_s for trial in held)))
+    return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
+
+
+def _speed_tile(outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
+    shares = [outcome.roofline for outcome in outcomes if outcome.roofline is not None]
+    if not shares:
+        return []
+    fastest = max(outcomes, key=lambda each: each.roofline or 0.0)
+    note = f"at most {percent(max(shares))}: {', '.join(fastest.rates)}"
+    return [(percent(median(shares)), "of the speed on the data sheet (roofline), median", note)]
+
+
+def _ratio_tile(ratios: list[LogRatio | None], what: str) -> list[tuple[str, str, str]]:
+    values = [over.ratio for over in ratios if over is not None]
+    if not values:
+        return []
+    return [(factor(geometric_mean(values)), what, f"geomean of {count(len(values), 'workload')}")]

@@ -1,0 +1,232 @@
+"""The finals of a task: a forest plot, and a table of all finalists with their places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.outcome import TaskOutcome
+from reports.quantity import count, finite, micros, pairs, percent
+from reports.source import TaskData
+from reports.theme import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Drawing,
+    draw_line,
+    draw_whiskers,
+    rows,
+    shorten,
+)
+from reports.view import Cell, FigureView, Table, figure_view
+from results_db.stored_records import FinalRecord, SelectionRecord
+from search_spaces.records import Config, Status, canonical_json, config_key
+from tuner.base.log_ratio import LogRatio, pick_ratio
+
+#: Configs within this relative difference count as equally fast.
+EPSILON = 0.01
+_MARKS = {
+    "winner": ("winner", BLUE, "diamond", 11),
+    "tied": ("tied with the fastest", GREEN, "circle", 9),
+    "slower": ("slower", ORANGE, "square", 8),
+    "dropped": ("dropped early", GREY, "circle-open", 8),
+}
+#: Each place with its meaning, in the order of the legend.
+PLACES = {
+    "winner": "chosen",
+    "tied": "cannot be distinguished from the fastest",
+    "slower": "slower than the fastest",
+    "dropped": "dropped early in the race",
+    "failed": "has no time",
+}
+_HEADINGS = (
+    "stage",
+    "config, where they differ",
+    "place",
+    "median, µs",
+    "ln(time ÷ reference)",
+    "interval",
+    "passes",
+    "message",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """One finalist in one stage."""
+
+    record: FinalRecord
+    #: A key of `PLACES`.
+    place: str
+    #: The parameters in which the finalists differ.
+    label: str
+    #: ln(time / reference's time); None where unknown.
+    log_ratio: LogRatio | None
+
+
+def finalists(task: TaskData, stage: str) -> list[Finalist]:
+    """The finalists of a stage, `race` or `confirm`: fastest first, those without a time last."""
+    records = [record for record in task.info.finals if record.stage == stage]
+    differing = _differing([record.config for record in records])
+    found = []
+    for record in records:
+        ratio = pick_ratio(record.log_ratio) if record.status is Status.CORRECT else None
+        shown = {name: record.config[name] for name in differing if name in record.config}
+        found.append(
+            Finalist(
+                record=record,
+                place=_place(record, task.info.selection) if ratio else "failed",
+                label=pairs(shown or record.config) or "the only config",
+                log_ratio=ratio,
+            )
+        )
+    return sorted(found, key=lambda f: f.log_ratio.value if f.log_ratio else math.inf)
+
+
+def _place(record: FinalRecord, selection: SelectionRecord | None) -> str:
+    key = config_key(record.config)
+    if selection is not None and key == config_key(selection.winner):
+        return "winner"
+    if selection is not None and key in {config_key(config) for config in selection.tie_set}:
+        return "tied"
+    return "dropped" if record.dropped else "slower"
+
+
+def _differing(configs: Sequence[Config]) -> list[str]:
+    """The parameters that differ between configs."""
+    names = sorted({name for config in configs for name in config})
+    values = {
+        name: {canonical_json(config[name]) if name in config else "" for config in configs}
+        for name in names
+    }
+    return [name for name in names if len(values[name]) > 1]
+
+
+def finals_frame(finalists: Sequence[Finalist]) -> pd.DataFrame:
+    """One row per timed finalist: label, place, ln, low, high (NaN where unknown), passes."""
+    rows = [
+        (f.label, f.place, ratio.value, *(ratio.ends or (None, None)), len(f.record.samples_us))
+        for f in finalists
+        if (ratio := f.log_ratio) is not None
+    ]
+    frame = pd.DataFrame(rows, columns=["label", "place", "ln", "low", "high", "passes"])
+    return frame.astype({"ln": float, "low": float, "high": float})
+
+
+def finals(frame: pd.DataFrame) -> go.Figure:
+    """A forest plot: one row per finalist, a point and its interval on ln(time / reference's time).
+
+    frame: one row per timed finalist, in the order to show: label, place (`winner`, `tied`,
+    `slower`, `dropped`), ln, low, high (NaN where unknown), passes (samples it is made from).
+    The band of ±1 % around the reference shows configs that count as equally fast.
+    """
+    labels = frame["label"].tolist()
+    band = {
+        **draw_line(-EPSILON, GREY),
+        "type": "rect",
+        "x1": EPSILON,
+        "fillcolor": GREY,
+        "opacity": 0.14,
+        "line": {"width": 0},
+    }
+    drawing = Drawing(
+        96 + 44 * len(labels),
+        **rows(labels),
+        xaxis={"title": {"text": "ln(time ÷ time of the reference)"}, "tickformat": "~%"},
+        shapes=[band, draw_line(0.0, GREY)],
+    )
+    spots = pd.Series(range(len(frame)), index=frame.index)
+    for place, (name, colour, symbol, size) in _MARKS.items():
+        points = frame[frame["place"] == place]
+        if points.empty:
+            continue
+        drawing.add(
+            "scatter",
+            x=shorten(points["ln"]),
+            y=[round(spot + 0.12, 2) for spot in spots[points.index]],
+            customdata=points["passes"].tolist(),
+            mode="markers",
+            name=name,
+            marker={"color": colour, "symbol": symbol, "size": size, "line": {"width": 1.5}},
+            error_x=draw_whiskers(points, "ln", colour),
+            hovertemplate="%{x:.3%} after %{customdata} passes<extra></extra>",
+        )
+    return drawing.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinals:
+    """The finals of one task."""
+
+    #: How the winner was chosen among equally fast configs; empty where unknown.
+    choice: str
+    #: None where no finalist was timed.
+    figure: FigureView | None
+    table: Table
+
+
+def view_finals(task: TaskData, result: TaskOutcome) -> TaskFinals | None:
+    """The finals of a task; None where there were none."""
+    if not task.info.finals:
+        return None
+    race, confirmation = finalists(task, "race"), finalists(task, "confirm")
+    table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
+    selection = task.info.selection
+    raced = any(finalist.log_ratio is not None for finalist in race)
+    shown = race if raced else confirmation
+    frame = finals_frame(shown)
+    view = None
+    if len(frame):
+        caption = _caption(shown, result, raced=raced)
+        view = figure_view(f"{task.slug}-finals", finals(frame), caption, table)
+    choice = ""
+    if selection and selection.reason:
+        tied = count(len(selection.tie_set), "equally fast config")
+        choice = f"Chosen among {tied} (within 1 %) by: {selection.reason}"
+    return TaskFinals(choice, view, table)
+
+
+def _row(finalist: Finalist) -> tuple[Cell, ...]:
+    record = finalist.record
+    ratio = finalist.log_ratio
+    return (
+        record.stage,
+        finalist.label,
+        PLACES[finalist.place] if ratio else record.status.value,
+        micros(finite(record.median_us)),
+        percent(ratio.value if ratio else None, 2),
+        " to ".join(percent(end, 2) for end in (ratio and ratio.ends) or ()),
+        len(record.samples_us),
+        record.message[:300],
+    )
+
+
+def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
+    timed = [finalist for finalist in shown if finalist.log_ratio is not None]
+    alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
+    dropped = sum(finalist.place == "dropped" for finalist in timed)
+    whiskers = (
+        "Whiskers are joint intervals of all finalists"
+        if raced
+        else "Whiskers are separate 95 % intervals"
+    )
+    result_text = (
+        f"{len(alike)} of {count(len(timed), 'finalist')} cannot be distinguished from the fastest"
+        if len(alike) > 1
+        else f"{_single_winner(result)} of {count(len(timed), 'finalist')}"
+        if alike
+        else f"No winner among {count(len(timed), 'finalist')}"
+    )
+    left = f"; {dropped} dropped early in the race" if dropped else ""
+    return f"{result_text}{left}. {whiskers}; the band is ±1 % around the reference."
+
+
+def _single_winner(result: TaskOutcome) -> str:
+    if result.kept_because:
+        return f"The default config stays ({result.kept_because}) instead of the fastest"
+    return "The winner is significantly the fastest"
