@@ -13,7 +13,8 @@ from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from reports import figures
-    from reports.source import RunData, TaskData
+    from reports.source import RunData
+    from reports.task_data import TaskData
     from reports.view import FigureView, Section, SectionSpec, Table, figure_view
     from results_db import Store
 
@@ -39,7 +40,7 @@ __getattr__ = lazy_names(
         "Section": "reports.view",
         "SectionSpec": "reports.view",
         "Table": "reports.view",
-        "TaskData": "reports.source",
+        "TaskData": "reports.task_data",
         "figure_view": "reports.view",
     },
 )

@@ -12,6 +12,6 @@ from reports.subjects.ranges import ranges as ranges
 from reports.subjects.tasks.convergence import convergence as convergence
 from reports.subjects.tasks.errors import errors as errors
 from reports.subjects.tasks.finals import finals as finals
-from reports.subjects.tasks.pair_map import pair_map as pair_map
+from reports.subjects.tasks.parameters import pair_map as pair_map
 from reports.subjects.tasks.parameters import parameters as parameters
 from reports.subjects.timeline import timeline as timeline

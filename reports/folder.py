@@ -10,9 +10,9 @@ from pathlib import Path
 import reports
 from reports.page import Head, render_sections
 from reports.quantity import clean, factor
+from reports.task_data import TaskData
 from reports.view import ListingCell, ListingRow, Section, list_section
 from results_db import Store
-from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from results_db.stored_records import RunInfo, RunStatus, TaskInfo
 from search_spaces.atomic_file import write_output
 from tuner.base.log_ratio import LogRatio
@@ -81,30 +81,20 @@ def _list_campaign(store: Store, folder: Path, place: int, runs: Sequence[RunInf
     return list_section(f"campaign-{place}", clean(runs[0].campaign), _HEADINGS, rows)
 
 
-def _list_run(folder: Path, run: RunInfo, tasks: Iterable[TaskInfo]) -> ListingRow:
+def _list_run(folder: Path, run: RunInfo, infos: Iterable[TaskInfo]) -> ListingRow:
     name = name_report(run)
-    shipped = [
-        (select_shipped(task.selection), task)
-        for task in tasks
-        if task.selection is not None and task.selection.median_us is not None
-    ]
-    against = [_compare_baseline(ships, task) for ships, task in shipped]
+    tasks = [task for info in infos if (task := TaskData(info, (), "", "")).confirmed]
     return ListingRow(
         (
             ListingCell(f"run {run.run_id}", href=name if (folder / name).is_file() else ""),
             ListingCell(run.tag or ""),
             ListingCell(run.status),
             ListingCell(f"{run.started_at:%Y-%m-%d %H:%M}"),
-            ListingCell(f"{len(shipped)}"),
-            ListingCell(_average(against)),
-            ListingCell(_average([ships.log_ratio for ships, _ in shipped])),
+            ListingCell(f"{len(tasks)}"),
+            ListingCell(_average(task.over_baseline for task in tasks)),
+            ListingCell(_average(task.over_default for task in tasks)),
         )
     )
-
-
-def _compare_baseline(ships: Shipped, task: TaskInfo) -> LogRatio | None:
-    baseline = fastest_baseline(task.baselines)
-    return ships.over(baseline) if baseline else None
 
 
 def _average(ratios: Iterable[LogRatio | None]) -> str:

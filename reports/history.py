@@ -59,6 +59,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
             steps = part["step"].tolist()
             drawing.add(
                 "scatter",
+                "%{y:.3f}<br>%{text}",
                 x=[moment.isoformat() for moment in part["started"]],
                 y=shorten(part["relative"]),
                 text=[plot_text(label, 2 * LABEL) for label in part["label"]],
@@ -71,7 +72,6 @@ def history(frame: pd.DataFrame) -> go.Figure:
                     "symbol": [_SYMBOLS[step] for step in steps],
                     "size": [13 if step else 6 for step in steps],
                 },
-                hovertemplate="%{y:.3f}<br>%{text}<extra></extra>",
             )
     return drawing.finish()
 

@@ -6,7 +6,7 @@ pattern. The page replaces colours by `DARK_OF` in the dark theme.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -40,6 +40,8 @@ CONFIG: dict[str, Any] = {
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
 
+#: Colour, symbol and size (pixels) of points.
+Look: TypeAlias = tuple[str, str, float]
 #: Name, colour, pattern and hover text of the bars of one kind.
 BarLook: TypeAlias = tuple[str, str, str, str]
 #: Longest text of a row or a point, characters.
@@ -106,9 +108,24 @@ class Drawing:
         self._traces: list[dict[str, Any]] = []
         self._layout = {"template": template(dark=False), "height": height, **layout}
 
-    def add(self, kind: str, **properties: Any) -> None:
-        """Add a trace of JSON-ready data. kind: `scatter`, `bar`, `box`..."""
-        self._traces.append({"type": kind, **properties})
+    def add(self, kind: str, hover: str, **properties: Any) -> None:
+        """Add a trace of JSON-ready data. kind: `scatter`, `bar`, `box`... hover: its template."""
+        self._traces.append(
+            {"type": kind, "hovertemplate": f"{hover}<extra></extra>", **properties}
+        )
+
+    def dots(
+        self, name: str, hover: str, look: Look, marker: Mapping[str, Any] = {}, **properties: Any
+    ) -> None:
+        """Add a scatter trace of points. marker: more properties of them than their look."""
+        marker = {**dict(zip(("color", "symbol", "size"), look, strict=True)), **marker}
+        self.add("scatter", hover, name=name, mode="markers", marker=marker, **properties)
+
+    def level(self, name: str, x: Sequence[float], y: float, hover: str) -> None:
+        """Add a dashed line at a height, from the first to the last x."""
+        line = {"color": ORANGE, "width": 1.5, "dash": "dash"}
+        ends, heights = [x[0], x[-1]], shorten([y, y])
+        self.add("scatter", hover, x=ends, y=heights, mode="lines", name=name, line=line)
 
     def finish(self) -> go.Figure:
         """The figure."""
@@ -193,18 +210,17 @@ def stack_bars(
     drawing = Drawing(92 + 44 * len(tasks), **rows(tasks), barmode="stack", xaxis=axis)
     for kind, (name, colour, pattern, hover) in kinds.items():
         sizes = frame[frame["kind"] == kind]
-        if sizes.empty:
-            continue
-        drawing.add(
-            "bar",
-            x=sizes["size"].round(6).tolist(),
-            y=[tasks.index(task) + 0.12 for task in sizes["task"]],
-            width=0.4,
-            orientation="h",
-            name=name,
-            marker=fill_pattern(colour, pattern),
-            hovertemplate=f"{hover}<extra></extra>",
-        )
+        if not sizes.empty:
+            drawing.add(
+                "bar",
+                hover,
+                x=sizes["size"].round(6).tolist(),
+                y=[tasks.index(task) + 0.12 for task in sizes["task"]],
+                width=0.4,
+                orientation="h",
+                name=name,
+                marker=fill_pattern(colour, pattern),
+            )
     return drawing.finish()
 
 

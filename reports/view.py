@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
-from reports.outcome import TaskOutcome
 from reports.quantity import pairs
 from reports.source import RunData
+from reports.task_data import TaskData
 from results_db.config_text import describe_changes, format_triton_config
-from results_db.stored_records import TaskInfo
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, canonical_json
+from search_spaces.records import canonical_json
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
@@ -180,8 +178,8 @@ class ListingCell:
     lines: tuple[str, ...] = ()
     #: The value by which its column is sorted, where the text is not; empty sorts last.
     sort: str | None = None
-    #: The outcome that the cell shows in place of a text.
-    result: TaskOutcome | None = None
+    #: The task whose outcome the cell shows in place of a text.
+    task: TaskData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +239,15 @@ class ConfigView:
     forms: list[tuple[str, str]]
 
 
-def view_config(task: TaskInfo, config: Config | None) -> ConfigView | None:
+def view_config(task: TaskData) -> ConfigView | None:
     """The texts of a task's config; None without one."""
+    config, selection = task.config, task.info.selection
     if config is None:
         return None
-    default = task.selection.default if task.selection else None
+    default = selection.default if selection else None
     changes = [] if default is None else describe_changes(config, default)
     forms = [("JSON", canonical_json(dict(config)))]
-    if task.key.toolchain.triton:
+    if task.info.key.toolchain.triton:
         forms.append(("triton.Config", format_triton_config(config)))
     return ConfigView(changes, default is not None and not changes, pairs(config), forms)
 
@@ -266,14 +265,4 @@ def _write_json(value: object) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return _write_json(_without_nan(value))
-
-
-def _without_nan(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
+        return _write_json(json.loads(json.dumps(value), parse_constant=lambda _: None))

@@ -22,7 +22,7 @@ from typing import Any
 from kernel_goals import rows as goal_rows
 from roofline_picture import Point, picture
 
-from reports.outcome import peak_of, roofline_us
+from reports.task_data import peak_of, roofline_us
 from search_spaces import registry
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload

@@ -10,21 +10,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import NOTHING, clean, count, join_words, size
-from reports.source import RunData, TaskData, compiled
+from reports.source import RunData
+from reports.task_data import TaskData, compiled
 from reports.theme import BLUE, GREEN, ORANGE, Drawing, draw_boxes, rows
 from reports.view import FigureView, ListingCell, Section, SectionSpec, Table, figure_view
 from results_db.stored_records import TrialRecord
 
-#: Headings of the table after the task: text, its explanation, and whether numbers are below it.
-_HEADINGS = (
-    ("Target", "", False),
-    ("Compiled", "", True),
-    ("Verified", "", True),
-    ("Failed", "", True),
-    ("Registers", "median and range", True),
-    ("Shared memory", "median and range", True),
-    ("Spilling", "", True),
-)
 #: Each task with its cells, one per heading.
 Rows: TypeAlias = list[tuple[TaskData, list[ListingCell]]]
 
@@ -41,9 +32,8 @@ def build(data: RunData) -> Section | None:
     if not tasks:
         return None
     listed, frame = [(task, _cells(task)) for task in tasks], static_frame(tasks)
-    context = {"headings": _HEADINGS, "rows": listed}
     views = [_draw(listed, frame)] if len(frame) else []
-    return Section("compiled", "Compiled, not timed", "compiled.html.j2", context, views)
+    return Section("compiled", "Compiled, not timed", "compiled.html.j2", {"rows": listed}, views)
 
 
 SECTION = SectionSpec(build, after="ranges")
@@ -91,10 +81,10 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
     for place, (column, title, colour) in enumerate(_PANELS):
         drawing.add(
             "box",
+            "%{x:,.4~g}",
             **draw_boxes(frame[column].tolist(), places, title, colour),
             xaxis=f"x{_name_axis(place)}",
             yaxis=f"y{_name_axis(place)}",
-            hovertemplate="%{x:,.4~g}<extra></extra>",
         )
     return drawing.finish()
 

@@ -21,12 +21,7 @@ def _watts(value: float) -> str:
     return f"{plain(value)} W"
 
 
-_UNITS = {
-    "memory_bytes": size,
-    "shared_bytes": size,
-    "l2_bytes": size,
-    "power_limit_w": _watts,
-}
+_UNITS = {"memory_bytes": size, "shared_bytes": size, "l2_bytes": size, "power_limit_w": _watts}
 _CLOCKS = {
     "sm_mhz": "clock, MHz",
     "sm_mhz_min": "lowest clock, MHz",

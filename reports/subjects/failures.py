@@ -11,7 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import clean, count, pairs
-from reports.source import RunData, TaskData
+from reports.source import RunData
+from reports.task_data import TaskData
 from reports.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, stack_bars
 from reports.view import Section, SectionSpec, Table, figure_view, foremost
 from results_db.stored_records import TrialRecord

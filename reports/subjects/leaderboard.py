@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.outcome import VERDICTS, TaskOutcome, outcome
 from reports.quantity import clean, duration, finite, percent, plot_text, span, times
-from reports.source import RunData, TaskData
+from reports.source import RunData
+from reports.task_data import VERDICTS, TaskData
 from reports.theme import BLUE, GREY, ORANGE, Drawing, draw_line, draw_whiskers, rows, shorten
 from reports.view import (
-    ConfigView,
     FigureView,
     ListingCell,
     Section,
@@ -30,34 +28,7 @@ from results_db.spreadsheet import inert_cell
 from search_spaces.records import canonical_json
 from tuner.base.log_ratio import LogRatio, split_ratio
 
-#: Heading and explanation of each column of numbers.
-COLUMNS = {
-    "baseline": (
-        "Against fastest baseline",
-        "time of the fastest correct baseline ÷ time, with its 95 % interval",
-    ),
-    "default": (
-        "Against default",
-        "time of the default config ÷ time, with its 95 % interval",
-    ),
-    "time": ("Time", "median of the confirmation, with its 95 % interval"),
-    "roofline": (
-        "Roofline",
-        "share of the speed that the device's data sheet allows; and rates",
-    ),
-}
 _MARKS = {"default": (BLUE, "circle", 0.02), "fastest baseline": (ORANGE, "diamond", 0.22)}
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderboardRow:
-    """One task of the leaderboard."""
-
-    task: TaskData
-    result: TaskOutcome
-    #: By key of `COLUMNS`.
-    cells: dict[str, ListingCell]
-    config: ConfigView | None
 
 
 #: A speed-up of the chosen config: task, opponent (see `speedups`), name of the opponent, ratio.
@@ -69,17 +40,16 @@ def build(data: RunData) -> Section | None:
 
     A range is shown by the parts of it that one config each serves; programs get every size.
     """
-    listed = [_row(task) for task in data.listed_tasks if task.state != "built"]
-    if not listed:
+    tasks = [task for task in data.listed_tasks if task.state != "built"]
+    if not tasks:
         return None
     context = {
-        "rows": listed,
-        "columns": COLUMNS,
-        "verdicts": [v for v in VERDICTS if any(row.result.standing == v for row in listed)],
-        "devices": sorted({row.task.device for row in listed}),
+        "rows": [(task, _cells(task), view_config(task)) for task in tasks],
+        "verdicts": [v for v in VERDICTS if any(task.standing == v for task in tasks)],
+        "devices": sorted({task.device for task in tasks}),
         "csv": script_json(_csv([task for task in data.tasks if task.state != "built"])),
     }
-    points = [found for row in listed if (found := _list_points(row.task, row.result))]
+    points = [found for task in tasks if (found := _list_points(task))]
     views = [_draw(points)] if points else []
     return Section("leaderboard", "Leaderboard", "leaderboard.html.j2", context, views)
 
@@ -87,28 +57,18 @@ def build(data: RunData) -> Section | None:
 SECTION = SectionSpec(build, after="summary")
 
 
-def _row(task: TaskData) -> LeaderboardRow:
-    result = outcome(task)
-    best, unconfirmed = result.baseline, result.median_us is not None and not result.confirmed
-    return LeaderboardRow(
-        task=task,
-        result=result,
-        cells={
-            "time": _cell(
-                duration(result.median_us),
-                result.median_us,
-                "unconfirmed" if unconfirmed else _format_interval(result.interval_us),
-            ),
-            "default": _ratio_cell(
-                result.over_default, _format_named("default", result.default_us)
-            ),
-            "baseline": _ratio_cell(
-                result.over_baseline, _format_named(best.name, best.median_us) if best else ""
-            ),
-            "roofline": _roofline(result),
-        },
-        config=view_config(task.info, result.config),
-    )
+def _cells(task: TaskData) -> dict[str, ListingCell]:
+    """By the columns of the template."""
+    best, unconfirmed = task.baseline, task.median_us is not None and not task.confirmed
+    interval = "unconfirmed" if unconfirmed else _format_interval(task.interval_us)
+    named = _format_named(best.name, best.median_us) if best else ""
+    digits = 1 if (task.roofline or 1.0) < 0.1 else 0
+    return {
+        "time": _cell(duration(task.median_us), task.median_us, interval),
+        "default": _ratio_cell(task.over_default, _format_named("default", task.default_us)),
+        "baseline": _ratio_cell(task.over_baseline, named),
+        "roofline": _cell(percent(task.roofline, digits), task.roofline, *task.rates),
+    }
 
 
 def _format_interval(ends: tuple[float, float] | None) -> str:
@@ -127,11 +87,6 @@ def _ratio_cell(over: LogRatio | None, opponent: str) -> ListingCell:
     return _cell(times(over), over.ratio if over else None, span(over), opponent)
 
 
-def _roofline(result: TaskOutcome) -> ListingCell:
-    digits = 1 if (result.roofline or 1.0) < 0.1 else 0
-    return _cell(percent(result.roofline, digits), result.roofline, *result.rates)
-
-
 def _csv(tasks: list[TaskData]) -> list[list[object]]:
     """Headings, then one record per task. Spreadsheets run no text as a formula."""
     names = list(dict.fromkeys(b.name for task in tasks for b in task.info.baselines))
@@ -145,20 +100,19 @@ def _csv(tasks: list[TaskData]) -> list[list[object]]:
         ]
     ]
     for task in tasks:
-        result = outcome(task)
-        over, against = result.over_default, result.over_baseline
+        against = task.over_baseline
         times_us = {b.name: finite(b.median_us) for b in task.info.baselines}
         key = task.info.key
         table.append(
             [
-                *(task.kernel, task.workload, key.device.name, key.device.target, result.verdict),
-                *(result.median_us, result.default_us),
-                *split_ratio(over),
-                result.baseline.name if result.baseline else None,
+                *(task.kernel, task.workload, key.device.name, key.device.target, task.verdict),
+                *(task.median_us, task.default_us),
+                *split_ratio(task.over_default),
+                task.baseline.name if task.baseline else None,
                 against.ratio if against else None,
-                *(result.roofline, result.tflop_s, result.gb_s, result.ties),
-                *(len(task.trials), len(task.failed), result.compiled),
-                canonical_json(dict(result.config or {})),
+                *(task.roofline, task.tflop_s, task.gb_s, task.ties),
+                *(len(task.trials), len(task.failed), task.device_compiles),
+                canonical_json(dict(task.config or {})),
                 *(times_us.get(name) for name in names),
             ]
         )
@@ -171,13 +125,13 @@ def _cell(text: str, value: float | None, *lines: str) -> ListingCell:
 
 
 # -- the figure ------------------------------------------------------------------------------------
-def _list_points(task: TaskData, result: TaskOutcome) -> list[Point]:
+def _list_points(task: TaskData) -> list[Point]:
     points: list[Point] = []
-    if result.over_default:
-        points.append((task.label, "default", "default", result.over_default))
-    if result.over_baseline and result.baseline:
-        name = clean(result.baseline.name)
-        points.append((task.label, "fastest baseline", name, result.over_baseline))
+    if task.over_default:
+        points.append((task.label, "default", "default", task.over_default))
+    if task.over_baseline and task.baseline:
+        name = clean(task.baseline.name)
+        points.append((task.label, "fastest baseline", name, task.over_baseline))
     return points
 
 
@@ -205,16 +159,14 @@ def speedups(frame: pd.DataFrame) -> go.Figure:
         points = frame[frame["opponent"] == opponent]
         if points.empty:
             continue
-        drawing.add(
-            "scatter",
+        drawing.dots(
+            f"over the {opponent}",
+            "%{x:.3f}x over %{text}",
+            (colour, symbol, 9),
             x=shorten(points["ratio"]),
             y=[tasks.index(task) + shift for task in points["task"]],
             text=[plot_text(name) for name in points["name"]],
-            mode="markers",
-            name=f"over the {opponent}",
-            marker={"color": colour, "symbol": symbol, "size": 9},
             error_x=draw_whiskers(points, "ratio", colour),
-            hovertemplate="%{x:.3f}x over %{text}<extra></extra>",
         )
     return drawing.finish()
 

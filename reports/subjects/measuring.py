@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.outcome import outcome
 from reports.quantity import (
     NOTHING,
     count,
@@ -20,54 +19,16 @@ from reports.quantity import (
     plain,
     seconds,
 )
-from reports.source import RunData, TaskData
+from reports.source import RunData
+from reports.task_data import TaskData
 from reports.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, stack_bars
 from reports.view import FigureView, ListingCell, Section, SectionSpec, Table, figure_view, foremost
 from results_db.stored_records import Source, TrialRecord
 from tuner.base.statistics import finite_times
 
-#: Headings of the table after the task: text, its explanation, and whether numbers are below it.
-_HEADINGS = (
-    ("Method", "timing method", False),
-    (
-        "Cache",
-        "cold: flushed before every launch; rotate: other buffers for every launch; warm: neither",
-        False,
-    ),
-    ("Timed", "trials timed in this run", True),
-    (
-        "Device time, ms",
-        "per config that held the device, and the share of it spent timing",
-        True,
-    ),
-    (
-        "Voided",
-        "trials whose pass was voided by throttling and repeated, and those throttled again",
-        True,
-    ),
-    ("Power-capped", "trials with the device at its power limit", True),
-    (
-        "Not repeatable",
-        "trials whose outputs changed in some bits when repeated, of those compared",
-        True,
-    ),
-    ("Spilling", "trials whose binary spills registers to memory", True),
-    (
-        "Selection",
-        "against the default config and the fastest baseline, and number of equally fast configs",
-        False,
-    ),
-)
 _CALIBRATION = (
-    "device",
-    "card",
-    "host",
-    "measured at",
-    "clock resolution, µs",
-    "empty measurement, µs",
-    "cache flush, µs",
-    "copy, GB/s",
-    "matrix products, TFLOP/s",
+    *("device", "card", "host", "measured at", "clock resolution, µs", "empty measurement, µs"),
+    *("cache flush, µs", "copy, GB/s", "matrix products, TFLOP/s"),
 )
 # Five colours and eight patterns distinguish forty numbers of samples.
 _COLOURS = (GREY, BLUE, ORANGE, GREEN, PURPLE)
@@ -82,7 +43,6 @@ def build(data: RunData) -> Section | None:
     trials = [(task, trial) for task in tasks for trial in _select_measured(task)]
     context = {
         "tiles": _tiles(data, [trial for _, trial in trials]),
-        "headings": _HEADINGS,
         "rows": [(task, _cells(task)) for task in tasks],
         "calibrations": _calibrations(data) if data.calibrations else None,
         "unstable": _unstable(trials),
@@ -103,7 +63,6 @@ def _select_measured(task: TaskData) -> list[TrialRecord]:
     return [trial for trial in task.trials if trial.source == Source.MEASURED and trial.method]
 
 
-# -- numbers of trials -----------------------------------------------------------------------------
 def _is_void(trial: TrialRecord) -> bool:
     return bool(trial.clocks.get("throttled"))
 
@@ -116,49 +75,31 @@ def _is_capped(trial: TrialRecord) -> bool:
     return "power_cap" in f"{trial.clocks.get('throttle', '')}".replace(" ", "_")
 
 
-def _is_unstable(trial: TrialRecord) -> bool:
-    return trial.deterministic is False
-
-
-def _is_spilling(trial: TrialRecord) -> bool:
-    return (trial.spill_bytes or 0) > 0
-
-
 def _cells(task: TaskData) -> list[ListingCell]:
-    trials, result = _select_measured(task), outcome(task)
-
-    def number(chosen: Callable[[TrialRecord], bool]) -> int:
-        return sum(map(chosen, trials))
-
+    """The cells of the columns of the template."""
+    trials = _select_measured(task)
     per_config_s, share = _device_time(trials)
-    checked = sum(trial.deterministic is not None for trial in trials)
-    void, unstable = number(_is_void), number(_is_unstable)
+    repeated, void = sum(map(_is_repeated, trials)), sum(map(_is_void, trials))
+    checked = [trial.deterministic for trial in trials if trial.deterministic is not None]
+    methods, caches = {trial.method for trial in trials}, {t.cache for t in trials if t.cache}
     return [
-        ListingCell(join_words(sorted({trial.method for trial in trials}))),
-        ListingCell(join_words(sorted({t.cache for t in trials if t.cache})) or NOTHING),
+        ListingCell(join_words(sorted(methods))),
+        ListingCell(join_words(sorted(caches)) or NOTHING),
         ListingCell(len(task.screened)),
         ListingCell(
             NOTHING if per_config_s is None else plain(1e3 * per_config_s),
             lines=() if share is None else (f"{percent(share)} timing",),
             sort="" if per_config_s is None else f"{per_config_s}",
         ),
+        ListingCell(repeated, lines=(f"{void} again",) if void else (), sort=f"{repeated}"),
+        ListingCell(sum(map(_is_capped, trials))),
         ListingCell(
-            number(_is_repeated),
-            lines=(f"{void} again",) if void else (),
-            sort=f"{number(_is_repeated)}",
+            checked.count(False) if checked else NOTHING,
+            lines=(f"of {len(checked)}",) if checked else (),
+            sort=f"{checked.count(False)}",
         ),
-        ListingCell(number(_is_capped)),
-        ListingCell(
-            unstable if checked else NOTHING,
-            lines=(f"of {checked}",) if checked else (),
-            sort=f"{unstable}",
-        ),
-        ListingCell(number(_is_spilling)),
-        ListingCell(
-            "",
-            lines=(f"{result.ties} equally fast",) if result.ties > 1 else (),
-            result=result,
-        ),
+        ListingCell(sum((trial.spill_bytes or 0) > 0 for trial in trials)),
+        ListingCell("", lines=(f"{task.ties} equally fast",) if task.ties > 1 else (), task=task),
     ]
 
 
@@ -260,18 +201,18 @@ def _unstable(trials: Iterable[tuple[TaskData, TrialRecord]]) -> Table | None:
     rows = [
         (task.label, pairs(trial.config), micros(finite(trial.median_us)))
         for task, trial in trials
-        if _is_unstable(trial)
+        if trial.deterministic is False
     ]
     return Table.of(("task", "config", "search time, µs"), rows) if rows else None
 
 
 def _spilling(trials: Iterable[tuple[TaskData, TrialRecord]]) -> Table | None:
-    found = [(task, trial) for task, trial in trials if _is_spilling(trial)]
-    found.sort(key=lambda pair: -(pair[1].spill_bytes or 0))
     rows = [
-        (t.label, pairs(r.config), r.spill_bytes, r.registers, micros(finite(r.median_us)))
-        for t, r in found
+        (t.label, pairs(r.config), spilled, r.registers, micros(finite(r.median_us)))
+        for t, r in trials
+        if (spilled := r.spill_bytes or 0) > 0
     ]
+    rows.sort(key=lambda row: -row[2])
     headings = ("task", "config", "spill, bytes", "registers", "search time, µs")
     return Table.of(headings, rows) if rows else None
 

@@ -10,7 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import count, join_words, percent
-from reports.source import RunData, TaskData
+from reports.source import RunData
+from reports.task_data import TaskData
 from reports.theme import BLUE, GREY, ORANGE, Drawing, draw_boxes, draw_line, rows, shorten
 from reports.view import Cell, Section, SectionSpec, Table, figure_view, foremost
 from results_db.stored_records import Source
@@ -74,7 +75,7 @@ def noise(frame: pd.DataFrame) -> go.Figure:
     )
     places = [tasks.index(task) for task in frame["task"]]
     boxes = draw_boxes(shorten(frame["spread"]), places, "trials", BLUE)
-    drawing.add("box", **boxes, hovertemplate="%{x:.2%}<extra></extra>")
+    drawing.add("box", "%{x:.2%}", **boxes)
     return drawing.finish()
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import clean, count, percent, plot_text
 from reports.source import RunData
+from reports.task_data import TaskData
 from reports.theme import BLUE, GREY, ORANGE, Drawing, draw_line, shorten
 from reports.view import FigureView, Section, SectionSpec, Table, figure_view
 from results_db.range_outcomes import RangePart, RangeTasks, find_loss, group_ranges
-from results_db.shipped import fastest_baseline, select_shipped
-from results_db.stored_records import TaskInfo, TrialRecord
-
-#: The trials of each task by its number.
-_Trials: TypeAlias = Mapping[int, Sequence[TrialRecord]]
 
 #: Most ranges that are drawn.
 _DRAWN = 12
@@ -34,8 +29,8 @@ def build(data: RunData) -> Section | None:
     groups = group_ranges(task.info for task in data.tasks)
     if not groups:
         return None
-    trials = {task.info.task_id: task.trials for task in data.tasks}
-    views = [_draw(number, group, trials) for number, group in enumerate(groups[:_DRAWN])]
+    tasks = {task.info.task_id: task for task in data.tasks}
+    views = [_draw(number, group, tasks) for number, group in enumerate(groups[:_DRAWN])]
     left = len(groups) - len(views)
     paragraphs = [
         "Filled marks are sizes at which configs were searched or compared, open marks sizes that "
@@ -66,6 +61,7 @@ def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
             continue
         drawing.add(
             "scatter",
+            "%{x}: %{y:.3f}<br>%{text}",
             x=rows["size"].tolist(),
             y=shorten(rows["ratio"]),
             text=[plot_text(label, 120) for label in rows["label"]],
@@ -76,51 +72,37 @@ def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
                 "size": 8,
                 "symbol": [f"{symbol}-open" if held else symbol for held in rows["held_out"]],
             },
-            hovertemplate="%{x}: %{y:.3f}<br>%{text}<extra></extra>",
         )
     return drawing.finish()
 
 
-def _draw(number: int, group: RangeTasks, trials: _Trials) -> FigureView:
+def _draw(number: int, group: RangeTasks, tasks: Mapping[int, TaskData]) -> FigureView:
     parts = group.list_parts()
-    frame = pd.DataFrame(
-        _points(group, parts, trials), columns=["size", "series", "ratio", "held_out", "label"]
-    )
+    columns = ["size", "series", "ratio", "held_out", "label"]
+    frame = pd.DataFrame(_points(group, parts, tasks), columns=columns)
     figure = ranges(frame, [part.high for part in parts[:-1]])
     rows = [
-        (
-            f"{part.low} to {part.high}",
-            count(len(part.segment.sizes), "size"),
-            clean(part.segment.config),
-        )
-        for part in parts
+        (f"{p.low} to {p.high}", count(len(p.segment.sizes), "size"), clean(p.segment.config))
+        for p in parts
     ]
     table = Table.of((group.place.dim, "measured", "config"), rows)
     return figure_view(f"range-{number}", figure, _caption(group, parts, frame), table)
 
 
 def _points(
-    group: RangeTasks, parts: Sequence[RangePart], trials: _Trials
+    group: RangeTasks, parts: Sequence[RangePart], tasks: Mapping[int, TaskData]
 ) -> Iterator[tuple[int, str, float, bool, str]]:
     for known, held_out in ((group.known, False), (group.held_out, True)):
-        for outcome, task in known:
+        for outcome, info in known:
             config = next(p.segment.config for p in parts if p.low <= outcome.size <= p.high)
-            loss = find_loss(outcome, config, trials.get(task.task_id, ()))
+            task = tasks[info.task_id]
+            loss = find_loss(outcome, config, task.trials)
             if loss is not None:
                 yield outcome.size, "table", 1 + loss, held_out, config
-            for series, ratio in _others(task):
-                yield outcome.size, series, ratio, held_out, series
-
-
-def _others(task: TaskInfo) -> Iterator[tuple[str, float]]:
-    """Default config and fastest baseline, by their times over that of the chosen config."""
-    assert task.selection is not None
-    ships = select_shipped(task.selection)
-    if ships.log_ratio is not None:
-        yield "default config", ships.log_ratio.ratio
-    baseline = fastest_baseline(task.baselines)
-    if baseline is not None and (over := ships.over(baseline)) is not None:
-        yield "fastest baseline", over.ratio
+            others = {"default config": task.over_default, "fastest baseline": task.over_baseline}
+            for series, over in others.items():
+                if over is not None:
+                    yield outcome.size, series, over.ratio, held_out, series
 
 
 def _caption(group: RangeTasks, parts: Sequence[RangePart], frame: pd.DataFrame) -> str:

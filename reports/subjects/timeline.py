@@ -110,7 +110,8 @@ def timeline(frame: pd.DataFrame) -> go.Figure:
     for category in [*_LOOKS, *sorted(set(frame["category"]) - set(_LOOKS))]:
         spans = frame[frame["category"] == category]
         if not spans.empty:
-            drawing.add("bar", **_bars(category, spans, tops))
+            hover = "%{text}<br>%{x:.3f} s from %{base:.3f} s"
+            drawing.add("bar", hover, **_bars(category, spans, tops))
     return drawing.finish()
 
 
@@ -131,7 +132,6 @@ def _bars(category: str, spans: pd.DataFrame, tops: dict[str, int]) -> dict[str,
         "textangle": 0,
         "textfont": {"size": 10},
         "marker": fill_pattern(colour, pattern),
-        "hovertemplate": "%{text}<br>%{x:.3f} s from %{base:.3f} s<extra></extra>",
     }
 
 

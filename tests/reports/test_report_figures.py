@@ -13,13 +13,13 @@ from report_samples import MemorySource, measured_task, run_info, sample, trial_
 
 import reports
 from reports import figures
-from reports.source import TaskData, load
+from reports.source import load
 from reports.subjects.compiled import static_frame
 from reports.subjects.noise import noise_frame
 from reports.subjects.tasks.convergence import convergence_frame
 from reports.subjects.tasks.errors import errors_frame
-from reports.subjects.tasks.pair_map import pair_frame
-from reports.subjects.tasks.parameters import parameters_frame
+from reports.subjects.tasks.parameters import pair_frame, parameters_frame
+from reports.task_data import TaskData
 from reports.theme import Drawing
 from search_spaces.records import Status, Workload
 
@@ -210,6 +210,6 @@ def test_plotly_accepts_every_figure():
     for figure in drawn:
         assert graph_objects.Figure(figure.to_dict()).data == figure.data
     drawing = Drawing(100)
-    drawing.add("scatter", colour="red")
+    drawing.add("scatter", "", colour="red")
     with pytest.raises(ValueError, match="Invalid property"):
         graph_objects.Figure(drawing.finish().to_dict())

@@ -24,9 +24,10 @@ from report_samples import (
 
 import reports
 from reports import figures
-from reports.source import TaskData, load
+from reports.source import load
 from reports.subjects.measuring import depths_frame
 from reports.subjects.tasks.finals import finalists, finals_frame
+from reports.task_data import TaskData
 from search_spaces.records import Workload
 from tuner.base.log_ratio import LogRatio
 

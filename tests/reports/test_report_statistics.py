@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.outcome import peak_of, roofline_us
 from reports.quantity import (
     NOTHING,
     clean,
@@ -21,6 +20,7 @@ from reports.quantity import (
     span,
     times,
 )
+from reports.task_data import peak_of, roofline_us
 from search_spaces.records import Device, Workload
 from tuner.base.log_ratio import LogRatio, Verdict, pick_ratio
 

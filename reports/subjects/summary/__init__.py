@@ -9,21 +9,15 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
-from reports.outcome import DEFAULT_KEPT, TaskOutcome, outcome
 from reports.quantity import NOTHING, count, duration, factor, percent, seconds
-from reports.source import RunData, TaskData, compiled
+from reports.source import RunData
 from reports.subjects.environment import list_environment_changes
 from reports.subjects.summary.changes import list_task_changes
 from reports.subjects.summary.comparison_map import map_comparisons
+from reports.task_data import DEFAULT_KEPT, TaskData, compiled
 from reports.view import Section, SectionSpec
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.stored_records import (
-    NOT_CHECKED,
-    RunStatus,
-    Source,
-    TrialRecord,
-    describe_wrong,
-)
+from results_db.stored_records import NOT_CHECKED, RunStatus, Source, TrialRecord, describe_wrong
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.base.statistics import finite_times, geometric_mean
@@ -42,15 +36,14 @@ _STATUS_NOTES = {
 
 def build(data: RunData) -> Section:
     """Sentences, tiles and notes."""
-    outcomes = [(task, outcome(task)) for task in data.tasks]
     context = {
-        "sentences": _sentences(outcomes),
+        "sentences": _sentences(data.tasks),
         "previous": data.previous,
         "changes": list_task_changes(data) if data.previous else None,
         "facts": _list_facts(data),
-        "map": map_comparisons([(task, outcome(task)) for task in data.listed_tasks]),
+        "map": map_comparisons(data.listed_tasks),
         "notes": _notes(data),
-        "tiles": _tiles(data, [result for _, result in outcomes]) if data.trials else [],
+        "tiles": _tiles(data) if data.trials else [],
     }
     return Section("summary", "Summary", "summary.html.j2", context)
 
@@ -61,20 +54,20 @@ SECTION = SectionSpec(build)
 def _list_facts(data: RunData) -> list[tuple[str, str, str]]:
     """(name, before, now) of facts that both runs have, those of single kernels last."""
     changes = [each for each in list_environment_changes(data) if NOTHING not in each[1:]]
-    return sorted(changes, key=lambda each: each[0].startswith(("code of ", "checks of ")))
+    return sorted(changes, key=lambda each: each[0].startswith("code of "))
 
 
-def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, list[list[Words]]]]:
+def _sentences(tasks: Sequence[TaskData]) -> list[tuple[str, list[list[Words]]]]:
     """(device, its lines as coloured parts) of each device that was measured."""
-    if not outcomes:
+    if not tasks:
         return [("", [[("This run has no tasks: nothing was tuned.", "")]])]
     sentences = []
-    if all(result.verdict == "not timed" for _, result in outcomes):
+    if all(task.verdict == "not timed" for task in tasks):
         sentences.append(("", [[("Nothing was timed: variants were only compiled.", "")]]))
-    for device, _ in Counter(task.device for task, _ in outcomes).most_common():
-        here = [(t, o) for t, o in outcomes if t.device == device and o.verdict != "not timed"]
-        lines = _describe_device(here) if here else []
-        lines += _list_wrong([task for task, _ in outcomes if task.device == device])
+    for device, _ in Counter(task.device for task in tasks).most_common():
+        own = [task for task in tasks if task.device == device]
+        here = [task for task in own if task.verdict != "not timed"]
+        lines = [*(_describe_device(here) if here else []), *_list_wrong(own)]
         if lines:
             sentences.append((device, lines))
     return sentences
@@ -89,50 +82,50 @@ def _list_wrong(tasks: Iterable[TaskData]) -> list[list[Words]]:
     return [[(f"{describe_wrong(len(wrong), wrong[0].config, wrong[0].message)}.", "failed")]]
 
 
-def _describe_device(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[list[Words]]:
-    tuned = [(task, result) for task, result in outcomes if result.confirmed]
-    left = len(outcomes) - len(tuned)
+def _describe_device(tasks: list[TaskData]) -> list[list[Words]]:
+    tuned = [task for task in tasks if task.confirmed]
+    left = len(tasks) - len(tuned)
     if not tuned:
-        failed = sum(result.verdict == "failed" for _, result in outcomes)
+        failed = sum(task.verdict == "failed" for task in tasks)
         words = count(left, "workload") + ", none confirmed yet"
         return [[(f"{words}; {failed} without a correct config." if failed else f"{words}.", "")]]
     rest = f" {count(left, 'workload')} without a confirmed winner." if left else ""
     if len(tuned) == 1:
-        ((task, result),) = tuned
-        speed = [duration(result.median_us), *result.rates]
-        if result.roofline is not None:
-            speed.append(f"{percent(result.roofline)} of the roofline")
+        (task,) = tuned
+        speed = [duration(task.median_us), *task.rates]
+        if task.roofline is not None:
+            speed.append(f"{percent(task.roofline)} of the roofline")
         end = f" ({', '.join(speed)}).{rest}"
-        return [[(f"{task.label}: ", ""), (result.phrase, result.standing), (end, "")]]
+        return [[(f"{task.label}: ", ""), (task.phrase, task.standing), (end, "")]]
     return [
         [(f"{count(len(tuned), 'workload')} tuned.{rest}", "")],
         _compare_baselines(tuned),
-        _compare_defaults([result for _, result in tuned]),
+        _compare_defaults(tuned),
     ]
 
 
-def _compare_baselines(tuned: list[tuple[TaskData, TaskOutcome]]) -> list[Words]:
+def _compare_baselines(tuned: list[TaskData]) -> list[Words]:
     """How often what was tuned is faster than the fastest baseline, and where it is slowest."""
-    known = [(r.over_baseline.value, t, r) for t, r in tuned if r.over_baseline]
+    known = [(over.value, task) for task in tuned if (over := task.over_baseline)]
     if not known:
         return [("No baseline to compare with.", "")]
-    mean = factor(geometric_mean(math.exp(value) for value, _, _ in known))
+    mean = factor(geometric_mean(math.exp(value) for value, _ in known))
     parts: list[Words] = [(f"Against the fastest correct baseline of each: geomean {mean}", "")]
-    verdicts = Counter(result.standing for _, _, result in known)
+    verdicts = Counter(task.standing for _, task in known)
     for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME, Verdict.UNDECIDED):
         if verdicts[verdict]:
             parts += [(", ", ""), (f"{verdicts[verdict]} {verdict}", verdict)]
     if verdicts[Verdict.SLOWER]:
-        _, task, result = min(known, key=lambda each: each[0])
-        parts.append((f" (worst: {task.label}, {result.against_baseline})", ""))
+        _, task = min(known, key=lambda each: each[0])
+        parts.append((f" (worst: {task.label}, {task.against_baseline})", ""))
     return [*parts, (".", "")]
 
 
-def _compare_defaults(tuned: list[TaskOutcome]) -> list[Words]:
-    over = [result.over_default.ratio for result in tuned if result.over_default]
+def _compare_defaults(tuned: list[TaskData]) -> list[Words]:
+    over = [task.over_default.ratio for task in tuned if task.over_default]
     if not over:
         return [("No default config to compare with.", "")]
-    verdicts = Counter(result.verdict for result in tuned)
+    verdicts = Counter(task.verdict for task in tuned)
     shown = (Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED, DEFAULT_KEPT)
     found = [f"{verdicts[verdict]} {verdict}" for verdict in shown if verdicts[verdict]]
     mean = factor(geometric_mean(over))
@@ -205,7 +198,7 @@ def _count_unchecked(trials: Iterable[TrialRecord]) -> str:
     return f"{number} not checked, " if number else ""
 
 
-def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
+def _tiles(data: RunData) -> list[tuple[str, str, str]]:
     """(number, its meaning, a note) of each tile."""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
@@ -216,9 +209,9 @@ def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, s
     shared = {"reused": reused, "verified again": verified, "of an equal binary": copied}
     notes = [f"{number:,} {how}" for how, number in shared.items() if number]
     return [
-        *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
-        *_ratio_tile([o.over_default for o in outcomes], "over the default config"),
-        *_speed_tile([outcome for outcome in outcomes if outcome.confirmed]),
+        *_ratio_tile([task.over_baseline for task in data.tasks], "over the fastest baseline"),
+        *_ratio_tile([task.over_default for task in data.tasks], "over the default config"),
+        *_speed_tile([task for task in data.tasks if task.confirmed]),
         (f"{len(trials):,}", "trials", ", ".join(notes)),
         (
             f"{sum(failed.values()):,}",
@@ -240,11 +233,11 @@ def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
     return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
 
 
-def _speed_tile(outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
-    shares = [outcome.roofline for outcome in outcomes if outcome.roofline is not None]
+def _speed_tile(tasks: list[TaskData]) -> list[tuple[str, str, str]]:
+    shares = [task.roofline for task in tasks if task.roofline is not None]
     if not shares:
         return []
-    fastest = max(outcomes, key=lambda each: each.roofline or 0.0)
+    fastest = max(tasks, key=lambda each: each.roofline or 0.0)
     note = f"at most {percent(max(shares))}: {', '.join(fastest.rates)}"
     return [(percent(median(shares)), "of the speed on the data sheet (roofline), median", note)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reports.outcome import VERDICTS
 from reports.quantity import clean, count, duration
 from reports.source import RunData
+from reports.task_data import VERDICTS
 from results_db.config_text import describe_changes
 from results_db.run_comparison import SAME, TaskComparison, compare_runs
 from results_db.shipped import select_shipped
@@ -15,8 +15,6 @@ from results_db.stored_records import TaskInfo
 from search_spaces.records import Config
 from tuner.base.log_ratio import Verdict
 
-#: Most tasks that are listed unfolded.
-_SHOWN = 5
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, None, Verdict.UNDECIDED, Verdict.SAME)
 _PARAMETERS = 3
 
@@ -34,23 +32,13 @@ class TaskChange:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunChanges:
-    """What changed in the tasks since the previous run."""
-
-    sentence: str
-    listed: list[TaskChange]
-    folded: list[TaskChange]
-
-
-def list_task_changes(data: RunData) -> RunChanges:
-    """The tasks that changed: slower ones first, then by the size of the change."""
+def list_task_changes(data: RunData) -> tuple[str, list[TaskChange]]:
+    """A sentence, and the tasks that changed: slower ones first, then by the size of the change."""
     now = [task.info for task in data.tasks]
     found = [each for each in compare_runs(data.previous_tasks, now) if any(each.times_us)]
     found.sort(key=lambda each: (_ORDER.index(each.verdict), -_find_change(each)))
     names = {task.info.task_id: (task.slug, task.label) for task in data.tasks}
-    listed = [_describe(each, names) for each in found if _is_change(each)]
-    return RunChanges(_summarize(found), listed[:_SHOWN], listed[_SHOWN:])
+    return _summarize(found), [_describe(each, names) for each in found if _is_change(each)]
 
 
 def _summarize(found: Iterable[TaskComparison]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from reports.outcome import TaskOutcome
 from reports.quantity import finite, times
-from reports.source import TaskData
+from reports.task_data import TaskData
 from results_db.stored_records import BaselineRecord
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio, Verdict
@@ -30,50 +31,30 @@ class MapCell:
     fastest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MapRow:
-    """One task; without cells where nothing is confirmed."""
-
-    task: TaskData
-    result: TaskOutcome
-    cells: list[MapCell]
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonMap:
-    """All tasks with a present device."""
-
-    columns: list[str]
-    rows: list[MapRow]
-
-
-def map_comparisons(outcomes: list[tuple[TaskData, TaskOutcome]]) -> ComparisonMap | None:
-    """The map; None where nothing is confirmed."""
-    shown = [(task, result) for task, result in outcomes if result.verdict != "not timed"]
-    if not any(result.confirmed for _, result in shown):
+def map_comparisons(tasks: Sequence[TaskData]) -> dict[str, Any] | None:
+    """The columns, and the cells of each task with a present device; None if none is confirmed."""
+    shown = [task for task in tasks if task.verdict != "not timed"]
+    if not any(task.confirmed for task in shown):
         return None
-    names = list(dict.fromkeys(b.name for task, _ in shown for b in task.info.baselines))
-    rows = [
-        MapRow(task, result, _make_cells(task, result, names) if result.confirmed else [])
-        for task, result in shown
-    ]
-    return ComparisonMap([_DEFAULT, *names], rows)
+    names = list(dict.fromkeys(b.name for task in shown for b in task.info.baselines))
+    rows = [(task, _make_cells(task, names) if task.confirmed else []) for task in shown]
+    return {"columns": [_DEFAULT, *names], "rows": rows}
 
 
-def _make_cells(task: TaskData, result: TaskOutcome, names: list[str]) -> list[MapCell]:
+def _make_cells(task: TaskData, names: list[str]) -> list[MapCell]:
     known = {baseline.name: baseline for baseline in task.info.baselines}
-    cells = [_make_cell(result.over_default, _DEFAULT)]
+    cells = [_make_cell(task.over_default, _DEFAULT)]
     for name in names:
         baseline = known.get(name)
-        cells.append(_compare(result, baseline) if baseline else MapCell("", meaning="none"))
+        cells.append(_compare(task, baseline) if baseline else MapCell("", meaning="none"))
     return cells
 
 
-def _compare(result: TaskOutcome, baseline: BaselineRecord) -> MapCell:
+def _compare(task: TaskData, baseline: BaselineRecord) -> MapCell:
     if baseline.status is not Status.CORRECT or finite(baseline.median_us) is None:
         why = "not timed" if baseline.status is Status.CORRECT else f"failed: {baseline.status}"
         return MapCell("✕", meaning=f"{baseline.name} {why}")
-    return _make_cell(result.over(baseline), baseline.name, fastest=baseline is result.baseline)
+    return _make_cell(task.over(baseline), baseline.name, fastest=baseline is task.baseline)
 
 
 def _make_cell(over: LogRatio | None, name: str, *, fastest: bool = False) -> MapCell:

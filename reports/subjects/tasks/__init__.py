@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.outcome import TaskOutcome, outcome
 from reports.quantity import (
     clean,
     duration,
@@ -18,11 +17,12 @@ from reports.quantity import (
     span,
     times,
 )
-from reports.source import RunData, TaskData
+from reports.source import RunData
 from reports.subjects.tasks.convergence import ENOUGH, view_convergence
 from reports.subjects.tasks.errors import view_errors
 from reports.subjects.tasks.finals import view_finals
 from reports.subjects.tasks.parameters import view_parameters
+from reports.task_data import TaskData
 from reports.theme import shorten
 from reports.view import FigureView, Section, SectionSpec, Table, view_config
 from results_db.config_text import describe_changes
@@ -45,29 +45,27 @@ SECTION = SectionSpec(build, after="compiled")
 
 def _detail(task: TaskData, views: list[FigureView]) -> dict[str, Any]:
     """What the template shows of one task; adds its figures to `views`."""
-    result = outcome(task)
     timed = len(task.timed) > 0 and not task.absent
     enough = len(task.timed) >= ENOUGH
-    finals = view_finals(task, result)
+    finals = view_finals(task) if task.info.finals else None
     convergence = view_convergence(task) if timed else []
     parameters = view_parameters(task) if timed and enough else []
     errors = view_errors(task) if timed else None
-    drawn = (finals and finals.figure, *convergence, *parameters, errors)
+    drawn = (finals and finals[1], *convergence, *parameters, errors)
     views += [view for view in drawn if view]
     return {
         "task": task,
-        "result": result,
-        "config": view_config(task.info, result.config),
+        "config": view_config(task),
         "finals": finals,
-        "time_text": duration(result.median_us) if result.median_us is not None else "",
-        "facts": _facts(task, result),
+        "time_text": duration(task.median_us) if task.median_us is not None else "",
+        "facts": _facts(task),
         "convergence": convergence,
         "parameters": parameters,
         "errors": errors,
         "too_few": timed and not enough,
         "top_title": "Fewest registers" if task.state == "built" else "Fastest trials",
         "top": None if finals else _top(task),
-        "baselines": _baselines(task, result),
+        "baselines": _baselines(task),
         "trials": {"task": f"{task.info.run_id}/{task.info.task_id}", "rows": _list_trials(task)},
     }
 
@@ -97,14 +95,14 @@ def _describe_config(task: TaskData, config: Config | None) -> str:
     return ", ".join(describe_changes(config, default)) or "the default config"
 
 
-def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
+def _facts(task: TaskData) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
     facts: list[tuple[str, str]] = [("stage", info.stage if info.stage != "done" else "")]
     if selection is not None:
         ties = "; ".join(_describe_config(task, config) for config in selection.tie_set[:8])
         facts.append(("default config", pairs(selection.default)))
-        facts.append(("why the default config stays", result.kept_because))
-        if result.kept_because:
+        facts.append(("why the default config stays", task.kept_because))
+        if task.kept_because:
             facts.append(("winner of the search", _describe_config(task, selection.winner)))
         facts.append(("runner-up", _describe_config(task, selection.runner_up)))
         if not info.finals:
@@ -114,10 +112,10 @@ def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
         facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
     if finite(info.bytes):
         facts.append(("least bytes", size(info.bytes)))
-    facts.append(("speed", ", ".join(result.rates)))
-    if result.roofline is not None:
-        facts.append(("share of the roofline", percent(result.roofline, 1)))
-    launches = f"{result.compiled} launches" if result.compiled else ""
+    facts.append(("speed", ", ".join(task.rates)))
+    if task.roofline is not None:
+        facts.append(("share of the roofline", percent(task.roofline, 1)))
+    launches = f"{task.device_compiles} launches" if task.device_compiles else ""
     facts.append(("compiled on the device worker", launches))
     if info.tolerance is not None:
         facts.append(("tolerance", f"{info.tolerance:.2g}"))
@@ -156,13 +154,13 @@ def _top(task: TaskData) -> Table | None:
     )
 
 
-def _baselines(task: TaskData, result: TaskOutcome) -> Table | None:
+def _baselines(task: TaskData) -> Table | None:
     if not task.info.baselines:
         return None
     rows = []
     for baseline in task.info.baselines:
         correct = baseline.status is Status.CORRECT
-        over = result.over(baseline) if correct else None
+        over = task.over(baseline) if correct else None
         rows.append(
             (
                 baseline.name,

@@ -6,8 +6,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import factor, finite, micros, plain, plot_text, seconds
-from reports.source import TaskData, time_us
-from reports.theme import BLUE, GREY, LABEL, ORANGE, Drawing, shorten, thin
+from reports.task_data import TaskData, time_us
+from reports.theme import BLUE, GREY, LABEL, Drawing, shorten, thin
 from reports.view import FigureView, Table, figure_view
 from results_db.stored_records import Source
 from search_spaces.records import config_key
@@ -44,36 +44,28 @@ def convergence(
         yaxis={"title": {"text": "median time (µs)"}, "type": "log"},
     )
     timed = thin(frame[frame["median_us"].notna()], 3000)
-    drawing.add(
-        "scatter",
+    drawing.dots(
+        "trial",
+        "%{y:,.4~g} µs<br>%{text}",
+        (GREY, "circle", 5),
         x=timed[axis].round(3).tolist(),
         y=shorten(timed["median_us"]),
         text=[plot_text(label, LABEL) for label in timed["label"]],
-        mode="markers",
-        name="trial",
-        marker={"color": GREY, "size": 5, "opacity": 0.55},
-        hovertemplate="%{y:,.4~g} µs<br>%{text}<extra></extra>",
+        marker={"opacity": 0.55},
     )
     best = _corners(frame[frame["best_us"].notna()])
     drawing.add(
         "scatter",
+        "best so far: %{y:,.4~g} µs",
         x=best[axis].round(3).tolist(),
         y=shorten(best["best_us"]),
         mode="lines",
         name="best so far",
         line={"color": BLUE, "width": 2.5, "shape": "hv"},
-        hovertemplate="best so far: %{y:,.4~g} µs<extra></extra>",
     )
     if default_us is not None and len(frame):
-        drawing.add(
-            "scatter",
-            x=[0, float(frame[axis].max())],
-            y=shorten([default_us, default_us]),
-            mode="lines",
-            name="default config",
-            line={"color": ORANGE, "width": 1.5, "dash": "dash"},
-            hovertemplate="default config: %{y:,.4~g} µs<extra></extra>",
-        )
+        ends = (0, float(frame[axis].max()))
+        drawing.level("default config", ends, default_us, "default config: %{y:,.4~g} µs")
     return drawing.finish()
 
 

@@ -10,8 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import finite, micros, plot_text
-from reports.source import TaskData
-from reports.subjects.tasks.value_labels import label_values
+from reports.subjects.tasks.parameters import label_values
+from reports.task_data import TaskData
 from reports.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, Drawing, shorten, thin
 from reports.view import FigureView, Table, figure_view
 
@@ -76,27 +76,19 @@ def errors(frame: pd.DataFrame, parameter: str, tolerance: float | None = None) 
     )
     for (colour, symbol), value in zip(LOOKS, frame["value"].unique(), strict=False):
         group = thin(frame[frame["value"] == value], 1000)
-        drawing.add(
-            "scatter",
+        drawing.dots(
+            plot_text(f"{parameter}={value}", 40),
+            "trial %{customdata}: %{x:,.4~g} µs, error %{y:.3~g}",
+            (colour, symbol, 7),
             x=shorten(group["median_us"]),
             y=shorten(group["error"]),
             customdata=group["trial"].tolist(),
-            mode="markers",
-            name=plot_text(f"{parameter}={value}", 40),
             showlegend=True,
-            marker={"color": colour, "symbol": symbol, "size": 7, "opacity": 0.7},
-            hovertemplate="trial %{customdata}: %{x:,.4~g} µs, error %{y:.3~g}<extra></extra>",
+            marker={"opacity": 0.7},
         )
     if tolerance and len(frame):
-        drawing.add(
-            "scatter",
-            x=shorten([frame["median_us"].min(), frame["median_us"].max()]),
-            y=shorten([tolerance, tolerance]),
-            mode="lines",
-            name="tolerance",
-            line={"color": ORANGE, "width": 1.5, "dash": "dash"},
-            hovertemplate="tolerance: %{y:.3~g}<extra></extra>",
-        )
+        ends = shorten([frame["median_us"].min(), frame["median_us"].max()])
+        drawing.level("tolerance", ends, tolerance, "tolerance: %{y:.3~g}")
     return drawing.finish()
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.outcome import TaskOutcome
 from reports.quantity import count, finite, micros, pairs, percent
-from reports.source import TaskData
+from reports.task_data import TaskData
 from reports.theme import (
     BLUE,
     GREEN,
@@ -45,14 +44,8 @@ PLACES = {
     "failed": "has no time",
 }
 _HEADINGS = (
-    "stage",
-    "config, where they differ",
-    "place",
-    "median, µs",
-    "ln(time ÷ reference)",
-    "interval",
-    "passes",
-    "message",
+    *("stage", "config, where they differ", "place", "median, µs"),
+    *("ln(time ÷ reference)", "interval", "passes", "message"),
 )
 
 
@@ -145,35 +138,24 @@ def finals(frame: pd.DataFrame) -> go.Figure:
         points = frame[frame["place"] == place]
         if points.empty:
             continue
-        drawing.add(
-            "scatter",
+        drawing.dots(
+            name,
+            "%{x:.3%} after %{customdata} passes",
+            (colour, symbol, size),
             x=shorten(points["ln"]),
             y=[round(spot + 0.12, 2) for spot in spots[points.index]],
             customdata=points["passes"].tolist(),
-            mode="markers",
-            name=name,
-            marker={"color": colour, "symbol": symbol, "size": size, "line": {"width": 1.5}},
+            marker={"line": {"width": 1.5}},
             error_x=draw_whiskers(points, "ln", colour),
-            hovertemplate="%{x:.3%} after %{customdata} passes<extra></extra>",
         )
     return drawing.finish()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFinals:
-    """The finals of one task."""
+def view_finals(task: TaskData) -> tuple[str, FigureView | None, Table]:
+    """How the winner was chosen among equally fast configs, the figure and the table.
 
-    #: How the winner was chosen among equally fast configs; empty where unknown.
-    choice: str
-    #: None where no finalist was timed.
-    figure: FigureView | None
-    table: Table
-
-
-def view_finals(task: TaskData, result: TaskOutcome) -> TaskFinals | None:
-    """The finals of a task; None where there were none."""
-    if not task.info.finals:
-        return None
+    Without a figure where no finalist was timed.
+    """
     race, confirmation = finalists(task, "race"), finalists(task, "confirm")
     table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
     selection = task.info.selection
@@ -182,13 +164,13 @@ def view_finals(task: TaskData, result: TaskOutcome) -> TaskFinals | None:
     frame = finals_frame(shown)
     view = None
     if len(frame):
-        caption = _caption(shown, result, raced=raced)
+        caption = _caption(task, shown, raced=raced)
         view = figure_view(f"{task.slug}-finals", finals(frame), caption, table)
     choice = ""
     if selection and selection.reason:
         tied = count(len(selection.tie_set), "equally fast config")
         choice = f"Chosen among {tied} (within 1 %) by: {selection.reason}"
-    return TaskFinals(choice, view, table)
+    return choice, view, table
 
 
 def _row(finalist: Finalist) -> tuple[Cell, ...]:
@@ -206,7 +188,7 @@ def _row(finalist: Finalist) -> tuple[Cell, ...]:
     )
 
 
-def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
+def _caption(task: TaskData, shown: list[Finalist], *, raced: bool) -> str:
     timed = [finalist for finalist in shown if finalist.log_ratio is not None]
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
@@ -218,7 +200,7 @@ def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
     result_text = (
         f"{len(alike)} of {count(len(timed), 'finalist')} cannot be distinguished from the fastest"
         if len(alike) > 1
-        else f"{_single_winner(result)} of {count(len(timed), 'finalist')}"
+        else f"{_single_winner(task)} of {count(len(timed), 'finalist')}"
         if alike
         else f"No winner among {count(len(timed), 'finalist')}"
     )
@@ -226,7 +208,7 @@ def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
     return f"{result_text}{left}. {whiskers}; the band is ±1 % around the reference."
 
 
-def _single_winner(result: TaskOutcome) -> str:
-    if result.kept_because:
-        return f"The default config stays ({result.kept_because}) instead of the fastest"
+def _single_winner(task: TaskData) -> str:
+    if task.kept_because:
+        return f"The default config stays ({task.kept_because}) instead of the fastest"
     return "The winner is significantly the fastest"
