@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from pathlib import Path
 
 import reports
 from reports.page import Head, render_sections
 from reports.quantity import clean, factor
 from reports.task_data import TaskData
-from reports.view import ListingCell, ListingRow, Section, list_section
+from reports.view import ListingCell, ListingRow, list_section
 from results_db import Store
 from results_db.stored_records import RunInfo, RunStatus, TaskInfo
 from search_spaces.atomic_file import write_output
@@ -29,7 +28,7 @@ def write_reports(store: Store, folder: Path) -> Path:
 
     Returns the path of the index. Raises `TunerError` when a file cannot be written.
     """
-    for run in _list_runs(store):
+    for run in store.runs(limit=None):
         path = folder / name_report(run)
         if not _is_current(path, run):
             reports.write(store, run.run_id, path)
@@ -44,12 +43,13 @@ def add_report(store: Store, run_id: int, folder: Path) -> Path:
 
 def _write_index(store: Store, folder: Path) -> Path:
     """Write the list of all runs by campaign, with links to the reports in the folder."""
-    runs = _list_runs(store)
+    runs = store.runs(limit=None)
     campaigns = dict.fromkeys(run.campaign for run in runs)
-    sections = [
-        _list_campaign(store, folder, place, [run for run in runs if run.campaign == campaign])
-        for place, campaign in enumerate(campaigns)
-    ]
+    sections = []
+    for place, campaign in enumerate(campaigns):
+        own = (run for run in runs if run.campaign == campaign)
+        rows = [_list_run(folder, run, store.tasks(run.run_id)) for run in own]
+        sections.append(list_section(f"campaign-{place}", clean(campaign), _HEADINGS, rows))
     words = (
         "A ratio is the geometric mean over a run's tasks; above 1, the chosen configs are faster."
     )
@@ -64,21 +64,12 @@ def name_report(run: RunInfo) -> str:
     return f"{campaign or 'run'}-{run.run_id}.html"
 
 
-def _list_runs(store: Store) -> Sequence[RunInfo]:
-    return store.runs(limit=1_000_000)
-
-
 def _is_current(path: Path, run: RunInfo) -> bool:
     """Whether the file was written after the end of the run, which may be resumed if it failed."""
-    ended: datetime | None = run.finished_at
+    ended = run.finished_at
     if run.status != RunStatus.FINISHED or ended is None or not path.is_file():
         return False
     return path.stat().st_mtime >= ended.timestamp()
-
-
-def _list_campaign(store: Store, folder: Path, place: int, runs: Sequence[RunInfo]) -> Section:
-    rows = [_list_run(folder, run, store.tasks(run.run_id)) for run in runs]
-    return list_section(f"campaign-{place}", clean(runs[0].campaign), _HEADINGS, rows)
 
 
 def _list_run(folder: Path, run: RunInfo, infos: Iterable[TaskInfo]) -> ListingRow:

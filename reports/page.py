@@ -16,13 +16,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly import graph_objects
 
-from reports.quantity import NOTHING, clean, count
+from reports.quantity import NOTHING, clean, count, pairs
 from reports.source import RunData
 from reports.subjects import build_sections
+from reports.task_data import VERDICTS
 from reports.theme import CONFIG, DARK_OF, template
 from reports.view import FigureView, Section, read_plotly, script_json
+from results_db.config_text import format_triton_config
 from results_db.stored_records import RunInfo
+from search_spaces.records import canonical_json
 
+_FILTERS = (canonical_json, clean, count, format_triton_config, pairs, script_json)
 _HERE = Path(str(files("reports")))
 
 
@@ -124,9 +128,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters["count"] = count
-    environment.filters["script_json"] = script_json
-    environment.globals["nothing"] = NOTHING
+    environment.filters |= {each.__name__: each for each in _FILTERS}
+    environment.globals |= {"nothing": NOTHING, "verdicts": VERDICTS}
     return environment
 
 

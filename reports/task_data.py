@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports.quantity import clean, finite, pairs, rate
+from results_db.config_text import describe_changes
 from results_db.shipped import Shipped, describe_ratio, fastest_baseline, select_shipped
 from results_db.stored_records import BaselineRecord, Source, TaskInfo, TrialRecord
 from search_spaces.records import Config, Device, Status, Workload
@@ -145,6 +146,11 @@ class TaskData:
         chosen = self.ships or self._unconfirmed
         return chosen.config if chosen else None
 
+    def describe(self, config: Config) -> list[str] | None:
+        """What differs in a config from the default, by parameter; None without a default."""
+        default = self.info.selection.default if self.info.selection else None
+        return None if default is None else describe_changes(config, default)
+
     @property
     def median_us(self) -> float | None:
         """The time of the config."""
@@ -212,14 +218,6 @@ class TaskData:
         """
         over = self.over_baseline or self.over_default
         return (-over).verdict() if self.confirmed and over else self.verdict
-
-    @property
-    def icon(self) -> str:
-        return VERDICTS[self.standing][0]
-
-    @property
-    def meaning(self) -> str:
-        return VERDICTS[self.standing][1]
 
     @property
     def against_baseline(self) -> str:

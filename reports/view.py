@@ -13,12 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
-from reports.quantity import pairs
 from reports.source import RunData
 from reports.task_data import TaskData
-from results_db.config_text import describe_changes, format_triton_config
 from search_spaces.errors import TunerError
-from search_spaces.records import canonical_json
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
@@ -166,7 +163,7 @@ def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[li
     return [items[place] for place in kept], f" Shown: {MOST_ROWS} of {len(items)} tasks."
 
 
-# -- cells, listings and configs -------------------------------------------------------------------
+# -- cells and listings ----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class ListingCell:
     """A text, with the page that it leads to or the verdict whose colour it has."""
@@ -176,6 +173,8 @@ class ListingCell:
     tone: str = ""
     #: Smaller lines below the text.
     lines: tuple[str, ...] = ()
+    #: What the text says, in words.
+    meaning: str = ""
     #: The value by which its column is sorted, where the text is not; empty sorts last.
     sort: str | None = None
     #: The task whose outcome the cell shows in place of a text.
@@ -224,32 +223,6 @@ def list_section(
         "picker": picker,
     }
     return Section(name, title, "listing.html.j2", context)
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigView:
-    """A config as the page shows it: what differs from the default, in full, and to paste."""
-
-    #: What differs from the default config, one text per parameter; empty without a default.
-    changes: list[str]
-    #: Whether it is the default config.
-    default: bool
-    full: str
-    #: (name, text) of each form to paste.
-    forms: list[tuple[str, str]]
-
-
-def view_config(task: TaskData) -> ConfigView | None:
-    """The texts of a task's config; None without one."""
-    config, selection = task.config, task.info.selection
-    if config is None:
-        return None
-    default = selection.default if selection else None
-    changes = [] if default is None else describe_changes(config, default)
-    forms = [("JSON", canonical_json(dict(config)))]
-    if task.info.key.toolchain.triton:
-        forms.append(("triton.Config", format_triton_config(config)))
-    return ConfigView(changes, default is not None and not changes, pairs(config), forms)
 
 
 # -- JSON ------------------------------------------------------------------------------------------

@@ -36,9 +36,6 @@ def build(data: RunData) -> Section | None:
     return Section("compiled", "Compiled, not timed", "compiled.html.j2", {"rows": listed}, views)
 
 
-SECTION = SectionSpec(build, after="ranges")
-
-
 def static_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per compiled variant: group, registers, shared_kib, spill_bytes."""
     found = [
@@ -138,3 +135,6 @@ def _draw(listed: Rows, frame: pd.DataFrame) -> FigureView:
         else "none of them spills registers to memory."
     )
     return figure_view("static-facts", static_facts(frame), caption, table)
+
+
+SECTION = SectionSpec(build, after="ranges")

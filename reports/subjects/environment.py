@@ -60,9 +60,6 @@ def build(data: RunData) -> Section:
     return Section("environment", "Environment", "environment.html.j2", context)
 
 
-SECTION = SectionSpec(build, after="noise")
-
-
 def _device(device: Device, absent: bool) -> tuple[str, Facts]:
     facts = []
     for name, value in asdict(device).items():
@@ -154,3 +151,6 @@ def _flat(run: RunInfo, tasks: Iterable[TaskInfo]) -> dict[str, str]:
         for name, version in _toolchain(key.toolchain):
             seen.setdefault(name, set()).add(version)
     return facts | {name: ", ".join(sorted(values)) for name, values in seen.items()}
+
+
+SECTION = SectionSpec(build, after="noise")

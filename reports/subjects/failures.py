@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.quantity import clean, count, pairs
+from reports.quantity import count
 from reports.source import RunData
 from reports.task_data import TaskData
 from reports.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, stack_bars
@@ -33,55 +33,23 @@ _LOOKS = {
     "timeout": (PURPLE, "."),
     "correctness": (GREEN, "-"),
 }
-_MESSAGES, _DETAIL, _LINE = 5, 4000, 300
+#: A trial that failed, with its task.
+Failed: TypeAlias = tuple[TaskData, TrialRecord]
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Trials of one status whose messages differ only in their numbers."""
-
-    #: The message of the first trial.
-    message: str
-    #: Number of trials.
-    count: int
-    #: The config of the first trial.
-    example: str
-    #: The task of the first trial.
-    task: TaskData
-    #: The raw text of the first failure.
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The failures of one status."""
-
-    status: str
-    meaning: str
-    #: Number of trials.
-    count: int
-    #: The most frequent kinds.
-    kinds: list[Kind]
-    #: Number of trials of other kinds.
-    others: int
 
 
 def build(data: RunData) -> Section:
     """All failed trials of the run."""
     tasks = [task for task in data.tasks if task.failed]
-    failed = [(task, trial) for task in tasks for trial in task.failed]
-    groups = [group for status in MEANINGS if (group := _group(status, failed)) is not None]
+    groups = _group((task, trial) for task in tasks for trial in task.failed)
     views = []
-    if failed:
+    if tasks:
         shown, note = foremost(tasks, lambda task: len(task.failed))
         table = Table.of(("task", "status", "trials"), failures_frame(tasks).values.tolist())
         caption = _caption(data, groups) + note
         views = [figure_view("failures", failures(failures_frame(shown)), caption, table)]
-    return Section("failures", "Failures", "failures.html.j2", {"groups": groups}, views)
-
-
-SECTION = SectionSpec(build, after="tasks")
+    context = {"groups": groups, "meanings": MEANINGS}
+    return Section("failures", "Failures", "failures.html.j2", context, views)
 
 
 def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
@@ -104,43 +72,23 @@ def failures(frame: pd.DataFrame) -> go.Figure:
     return stack_bars(bars, kinds, {"title": {"text": "failed trials"}, "rangemode": "tozero"})
 
 
-def _caption(data: RunData, groups: list[Group]) -> str:
-    total = sum(group.count for group in groups)
-    most = max(groups, key=lambda group: group.count)
-    return (
-        f"{total:,} of {count(len(data.trials), 'trial')} failed; the most frequent status is "
-        f"“{most.status}” ({most.count:,} trials): the variant {most.meaning}."
-    )
-
-
-def _group(status: Status, failed: Iterable[tuple[TaskData, TrialRecord]]) -> Group | None:
-    kinds: dict[str, list[tuple[TaskData, TrialRecord]]] = {}
+def _group(failed: Iterable[Failed]) -> dict[str, list[list[Failed]]]:
+    """By status: the trials whose messages differ only in their numbers, most frequent first."""
+    groups: dict[str, dict[str, list[Failed]]] = {status.value: {} for status in MEANINGS}
     for task, trial in failed:
-        if trial.status is status:
-            kinds.setdefault(re.sub(_NUMBER, "#", trial.message), []).append((task, trial))
-    if not kinds:
-        return None
-    ranked = sorted(kinds.values(), key=len, reverse=True)
-    return Group(
-        status=status.value,
-        meaning=MEANINGS[status],
-        count=sum(map(len, ranked)),
-        kinds=[_kind(members) for members in ranked[:_MESSAGES]],
-        others=sum(map(len, ranked[_MESSAGES:])),
+        kind = re.sub(_NUMBER, "#", trial.message)
+        groups[trial.status.value].setdefault(kind, []).append((task, trial))
+    ranked = {name: sorted(kinds.values(), key=len, reverse=True) for name, kinds in groups.items()}
+    return {name: kinds for name, kinds in ranked.items() if kinds}
+
+
+def _caption(data: RunData, groups: Mapping[str, list[list[Failed]]]) -> str:
+    counts = {name: sum(map(len, kinds)) for name, kinds in groups.items()}
+    most = max(counts, key=lambda name: counts[name])
+    return (
+        f"{sum(counts.values()):,} of {count(len(data.trials), 'trial')} failed; the most frequent "
+        f"status is “{most}” ({counts[most]:,} trials): the variant {MEANINGS[Status(most)]}."
     )
 
 
-def _kind(members: list[tuple[TaskData, TrialRecord]]) -> Kind:
-    task, trial = members[0]
-    return Kind(
-        message=clean(trial.message).strip()[:_LINE] or "no message",
-        count=len(members),
-        example=pairs(trial.config),
-        task=task,
-        detail=_tail(clean(trial.detail).strip()),
-    )
-
-
-def _tail(text: str) -> str:
-    """The end of a long text, where compilers report the error."""
-    return text if len(text) <= _DETAIL else f"…\n{text[-_DETAIL:]}"
+SECTION = SectionSpec(build, after="tasks")

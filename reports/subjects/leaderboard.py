@@ -22,7 +22,6 @@ from reports.view import (
     figure_view,
     foremost,
     script_json,
-    view_config,
 )
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import canonical_json
@@ -44,7 +43,7 @@ def build(data: RunData) -> Section | None:
     if not tasks:
         return None
     context = {
-        "rows": [(task, _cells(task), view_config(task)) for task in tasks],
+        "rows": [(task, _cells(task)) for task in tasks],
         "verdicts": [v for v in VERDICTS if any(task.standing == v for task in tasks)],
         "devices": sorted({task.device for task in tasks}),
         "csv": script_json(_csv([task for task in data.tasks if task.state != "built"])),
@@ -52,9 +51,6 @@ def build(data: RunData) -> Section | None:
     points = [found for task in tasks if (found := _list_points(task))]
     views = [_draw(points)] if points else []
     return Section("leaderboard", "Leaderboard", "leaderboard.html.j2", context, views)
-
-
-SECTION = SectionSpec(build, after="summary")
 
 
 def _cells(task: TaskData) -> dict[str, ListingCell]:
@@ -196,3 +192,6 @@ def _caption(points: Iterable[Point]) -> str:
         f"smallest {times(least)} ({least_task}). A whisker that crosses 1 means that the "
         "two cannot be distinguished."
     )
+
+
+SECTION = SectionSpec(build, after="summary")

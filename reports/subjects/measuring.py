@@ -53,9 +53,6 @@ def build(data: RunData) -> Section | None:
     return Section("measuring", "How it was measured", "measuring.html.j2", context, views)
 
 
-SECTION = SectionSpec(build, after="failures")
-
-
 def _select_measured(task: TaskData) -> list[TrialRecord]:
     """Trials that held the device in this run."""
     if task.absent:
@@ -250,3 +247,6 @@ def _format_each(values: Mapping[str, float], scale: float) -> str:
         (name, number) for name in sorted(values) if (number := finite(values[name])) is not None
     ]
     return ", ".join(f"{name} {plain(number * scale)}" for name, number in known) or NOTHING
+
+
+SECTION = SectionSpec(build, after="failures")

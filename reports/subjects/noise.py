@@ -32,9 +32,6 @@ def build(data: RunData) -> Section | None:
     return Section("noise", "Noise", "parts.html.j2", figures=[view])
 
 
-SECTION = SectionSpec(build, after="timeline")
-
-
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per trial with at least four samples: task, spread (IQR / median)."""
     found = [(task.label, spread) for task in tasks for spread in _list_spreads(task)]
@@ -102,3 +99,6 @@ def _caption(tasks: list[TaskData]) -> str:
         return f"{text}; no task exceeds {percent(NOISY)}."
     named = join_words(noisy[:3]) + (f" and {len(noisy) - 3} more" if len(noisy) > 3 else "")
     return f"{text}; {count(len(noisy), 'task')} above {percent(NOISY)}: {named}."
+
+
+SECTION = SectionSpec(build, after="timeline")

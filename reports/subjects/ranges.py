@@ -40,9 +40,6 @@ def build(data: RunData) -> Section | None:
     return Section.of("ranges", "Ranges of sizes", paragraphs=paragraphs, figures=views)
 
 
-SECTION = SectionSpec(build, after="leaderboard")
-
-
 def ranges(frame: pd.DataFrame, switches: list[int]) -> go.Figure:
     """Lines over the size, one for each of table, default config and fastest baseline.
 
@@ -121,3 +118,6 @@ def _caption(group: RangeTasks, parts: Sequence[RangePart], frame: pd.DataFrame)
         f"{percent(mean, 1)} slower than the fastest on average, at most {percent(worst, 1)} "
         f"(at {size})."
     )
+
+
+SECTION = SectionSpec(build, after="leaderboard")

@@ -50,9 +50,6 @@ def build(data: RunData) -> Section | None:
     return Section.of("timeline", "Time line", figures=[view], tables=tables)
 
 
-SECTION = SectionSpec(build, after="measuring")
-
-
 def timeline_frame(stored: Mapping[str, Any]) -> pd.DataFrame:
     """One row per stored span, by start: lane, start_s, duration_s, depth, category, name, end.
 
@@ -183,3 +180,6 @@ def _table(frame: pd.DataFrame) -> Table:
         for lane, category, name, end, start, duration in ranked[list(columns)].values.tolist()
     ]
     return Table.of(("lane", "category", "span", "start, s", "duration, s"), rows)
+
+
+SECTION = SectionSpec(build, after="measuring")

@@ -48,9 +48,6 @@ def build(data: RunData) -> Section:
     return Section("summary", "Summary", "summary.html.j2", context)
 
 
-SECTION = SectionSpec(build)
-
-
 def _list_facts(data: RunData) -> list[tuple[str, str, str]]:
     """(name, before, now) of facts that both runs have, those of single kernels last."""
     changes = [each for each in list_environment_changes(data) if NOTHING not in each[1:]]
@@ -135,7 +132,11 @@ def _compare_defaults(tuned: list[TaskData]) -> list[Words]:
 def _notes(data: RunData) -> list[str]:
     notes = [_STATUS_NOTES[data.run.status]] if data.run.status in _STATUS_NOTES else []
     notes += _never_timed(data)
-    simulated = {task.device for task in data.tasks if _is_replayed(task)}
+    simulated = {
+        task.device
+        for task in data.tasks
+        if backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
+    }
     notes += [
         f"{device} is simulated: its times are replayed from a recording, not measured."
         for device in sorted(simulated)
@@ -157,20 +158,15 @@ def _describe_promotions(promotions: Sequence[PromotionRecord]) -> list[str]:
         here = [each for each in promotions if f"{Path(each.path).parent}" == folder]
         outcomes = Counter(each.outcome for each in here)
         refused = dict.fromkeys(e.reason for e in here if e.outcome == PromotionOutcome.REFUSED)
-        found = [
-            f"{count(outcomes[PromotionOutcome.PROMOTED], 'entry', 'entries')} promoted to {folder}"
-        ]
+        promoted = count(outcomes[PromotionOutcome.PROMOTED], "entry", "entries")
+        found = [f"{promoted} promoted to {folder}"]
         if outcomes[PromotionOutcome.SAME]:
             found.append(f"{outcomes[PromotionOutcome.SAME]:,} there already")
         if refused:
-            reasons = "; ".join(refused)
-            found.append(f"{outcomes[PromotionOutcome.REFUSED]:,} refused: {reasons}")
+            number = outcomes[PromotionOutcome.REFUSED]
+            found.append(f"{number:,} refused: {'; '.join(refused)}")
         notes.append(f"{', '.join(found)}.")
     return notes
-
-
-def _is_replayed(task: TaskData) -> bool:
-    return backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
 
 
 def _never_timed(data: RunData) -> list[str]:
@@ -180,44 +176,37 @@ def _never_timed(data: RunData) -> list[str]:
         if task.state == "built":
             key = (task.kernel, task.info.key.device.target)
             groups.setdefault(key, []).extend(task.trials)
-    return [
-        f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
-        f"{_count_verified(trials)} verified in Triton's interpreter, {_count_unchecked(trials)}"
-        "none timed: "
-        "the device is absent."
-        for (kernel, target), trials in sorted(groups.items())
-    ]
-
-
-def _count_verified(trials: Iterable[TrialRecord]) -> int:
-    return sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
-
-
-def _count_unchecked(trials: Iterable[TrialRecord]) -> str:
-    number = sum(trial.state == NOT_CHECKED for trial in trials)
-    return f"{number} not checked, " if number else ""
+    notes = []
+    for (kernel, target), trials in sorted(groups.items()):
+        built = count(sum(map(compiled, trials)), "variant")
+        verified = sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
+        number = sum(trial.state == NOT_CHECKED for trial in trials)
+        unchecked = f"{number} not checked, " if number else ""
+        notes.append(
+            f"{kernel} for {target}: {built} compiled, {verified} verified in Triton's "
+            f"interpreter, {unchecked}none timed: the device is absent."
+        )
+    return notes
 
 
 def _tiles(data: RunData) -> list[tuple[str, str, str]]:
     """(number, its meaning, a note) of each tile."""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
-    reused = sum(trial.source == Source.REUSED for trial in trials)
-    verified = sum(trial.source == Source.VERIFIED for trial in trials)
-    copied = sum(trial.source == Source.BINARY for trial in trials)
+    sources = Counter(trial.source for trial in trials)
+    shared = {
+        Source.REUSED: "reused", Source.VERIFIED: "verified again",
+        Source.BINARY: "of an equal binary",
+    }  # fmt: skip
     builds = finite_times(t.build_s for t in trials if t.source != Source.REUSED and t.build_s)
-    shared = {"reused": reused, "verified again": verified, "of an equal binary": copied}
-    notes = [f"{number:,} {how}" for how, number in shared.items() if number]
+    notes = [f"{sources[source]:,} {how}" for source, how in shared.items() if sources[source]]
+    failures = [f"{number:,} {status}" for status, number in failed.most_common()]
     return [
         *_ratio_tile([task.over_baseline for task in data.tasks], "over the fastest baseline"),
         *_ratio_tile([task.over_default for task in data.tasks], "over the default config"),
         *_speed_tile([task for task in data.tasks if task.confirmed]),
         (f"{len(trials):,}", "trials", ", ".join(notes)),
-        (
-            f"{sum(failed.values()):,}",
-            "failed trials",
-            ", ".join(f"{number:,} {status}" for status, number in failed.most_common()),
-        ),
+        (f"{sum(failed.values()):,}", "failed trials", ", ".join(failures)),
         *_device_tile([t for task in data.tasks if not task.absent for t in task.trials]),
         (f"{len(builds):,}", "builds", f"{seconds(sum(builds))} of compiling" if builds else ""),
     ]
@@ -247,3 +236,6 @@ def _ratio_tile(ratios: list[LogRatio | None], what: str) -> list[tuple[str, str
     if not values:
         return []
     return [(factor(geometric_mean(values)), what, f"geomean of {count(len(values), 'workload')}")]
+
+
+SECTION = SectionSpec(build)

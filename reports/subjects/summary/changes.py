@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from reports.quantity import clean, count, duration
 from reports.source import RunData
-from reports.task_data import VERDICTS
+from reports.view import ListingCell
 from results_db.config_text import describe_changes
 from results_db.run_comparison import SAME, TaskComparison, compare_runs
 from results_db.shipped import select_shipped
@@ -19,25 +18,12 @@ _ORDER = (Verdict.SLOWER, Verdict.FASTER, None, Verdict.UNDECIDED, Verdict.SAME)
 _PARAMETERS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TaskChange:
-    """One task that changed."""
-
-    #: Anchor of the task; empty where this run does not have it.
-    slug: str
-    label: str
-    #: A key of `VERDICTS`, or `new`, `gone`.
-    verdict: str
-    icon: str
-    text: str
-
-
-def list_task_changes(data: RunData) -> tuple[str, list[TaskChange]]:
+def list_task_changes(data: RunData) -> tuple[str, list[ListingCell]]:
     """A sentence, and the tasks that changed: slower ones first, then by the size of the change."""
     now = [task.info for task in data.tasks]
     found = [each for each in compare_runs(data.previous_tasks, now) if any(each.times_us)]
     found.sort(key=lambda each: (_ORDER.index(each.verdict), -_find_change(each)))
-    names = {task.info.task_id: (task.slug, task.label) for task in data.tasks}
+    names = {task.info.task_id: (f"#{task.slug}", task.label) for task in data.tasks}
     return _summarize(found), [_describe(each, names) for each in found if _is_change(each)]
 
 
@@ -62,17 +48,14 @@ def _find_change(each: TaskComparison) -> float:
     return abs(now / before - 1) if before and now else 0.0
 
 
-def _describe(each: TaskComparison, names: dict[int, tuple[str, str]]) -> TaskChange:
+def _describe(each: TaskComparison, names: Mapping[int, tuple[str, str]]) -> ListingCell:
     key = each.task.key
-    slug, label = names.get(each.task.task_id, ("", clean(f"{key.kernel} {key.workload.key}")))
+    href, label = names.get(each.task.task_id, ("", clean(f"{key.kernel} {key.workload.key}")))
     before, now = each.times_us
-    if each.verdict is None:
-        return TaskChange(
-            slug, label, "new" if each.old is None else "gone", "·", duration(now or before)
-        )
+    tone = each.verdict or ("new" if each.old is None else "gone")
     parts = [_describe_times(before, now), each.why, *_list_differences(each)]
-    text = "; ".join(part for part in parts if part)
-    return TaskChange(slug, label, each.verdict, VERDICTS[each.verdict][0], text)
+    text = "; ".join(part for part in parts if part) if each.verdict else duration(now or before)
+    return ListingCell(label, href, tone, (text,))
 
 
 def _describe_times(before: float | None, now: float | None) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from reports.quantity import finite, times
 from reports.task_data import TaskData
+from reports.view import ListingCell
 from results_db.stored_records import BaselineRecord
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio, Verdict
@@ -16,19 +16,6 @@ from tuner.base.log_ratio import LogRatio, Verdict
 _DEFAULT = "default config"
 #: ln of the ratios from which a cell has the second and the third depth of its colour.
 _DEPTHS = (math.log(1.05), math.log(1.25))
-
-
-@dataclass(frozen=True, slots=True)
-class MapCell:
-    """One task against one alternative."""
-
-    text: str
-    #: Class of its colour; empty for none.
-    tone: str = ""
-    #: What the cell says, in words.
-    meaning: str = ""
-    #: Whether the alternative is the fastest correct baseline of the task.
-    fastest: bool = False
 
 
 def map_comparisons(tasks: Sequence[TaskData]) -> dict[str, Any] | None:
@@ -41,32 +28,33 @@ def map_comparisons(tasks: Sequence[TaskData]) -> dict[str, Any] | None:
     return {"columns": [_DEFAULT, *names], "rows": rows}
 
 
-def _make_cells(task: TaskData, names: list[str]) -> list[MapCell]:
+def _make_cells(task: TaskData, names: list[str]) -> list[ListingCell]:
     known = {baseline.name: baseline for baseline in task.info.baselines}
     cells = [_make_cell(task.over_default, _DEFAULT)]
     for name in names:
         baseline = known.get(name)
-        cells.append(_compare(task, baseline) if baseline else MapCell("", meaning="none"))
+        cells.append(_compare(task, baseline) if baseline else ListingCell("", meaning="none"))
     return cells
 
 
-def _compare(task: TaskData, baseline: BaselineRecord) -> MapCell:
+def _compare(task: TaskData, baseline: BaselineRecord) -> ListingCell:
     if baseline.status is not Status.CORRECT or finite(baseline.median_us) is None:
         why = "not timed" if baseline.status is Status.CORRECT else f"failed: {baseline.status}"
-        return MapCell("✕", meaning=f"{baseline.name} {why}")
+        return ListingCell("✕", meaning=f"{baseline.name} {why}")
     return _make_cell(task.over(baseline), baseline.name, fastest=baseline is task.baseline)
 
 
-def _make_cell(over: LogRatio | None, name: str, *, fastest: bool = False) -> MapCell:
+def _make_cell(over: LogRatio | None, name: str, *, fastest: bool = False) -> ListingCell:
     if over is None:
-        return MapCell("", meaning=f"{name}: unknown")
+        return ListingCell("", meaning=f"{name}: unknown")
     verdict = (-over).verdict()
     mark = " =" if verdict is Verdict.SAME else ""
     best = ", the fastest correct baseline" if fastest else ""
     words = {Verdict.SAME: "the same as", Verdict.UNDECIDED: "undecided against"}
     said = words.get(verdict, f"{verdict} than")
+    tone = _choose_tone(over, verdict) + " fastest" * fastest
     meaning = f"{times(over)}: {said} {name}{best}"
-    return MapCell(f"{times(over)}{mark}", _choose_tone(over, verdict), meaning, fastest)
+    return ListingCell(f"{times(over)}{mark}", tone=tone, meaning=meaning)
 
 
 def _choose_tone(over: LogRatio, verdict: Verdict) -> str:

@@ -24,8 +24,8 @@ from reports.subjects.tasks.finals import view_finals
 from reports.subjects.tasks.parameters import view_parameters
 from reports.task_data import TaskData
 from reports.theme import shorten
-from reports.view import FigureView, Section, SectionSpec, Table, view_config
-from results_db.config_text import describe_changes
+from reports.view import Section, SectionSpec, Table
+from results_db.stored_records import SelectionRecord
 from search_spaces.records import Config, Status
 
 _TOP, _MESSAGE = 10, 300
@@ -35,16 +35,13 @@ def build(data: RunData) -> Section | None:
     """One part per task; None for a run without tasks."""
     if not data.tasks:
         return None
-    views: list[FigureView] = []
-    details = [_detail(task, views) for task in data.tasks]
+    details = [_detail(task) for task in data.tasks]
+    views = [view for detail in details for view in detail["views"]]
     return Section("tasks", "Tasks", "tasks.html.j2", {"details": details}, views)
 
 
-SECTION = SectionSpec(build, after="compiled")
-
-
-def _detail(task: TaskData, views: list[FigureView]) -> dict[str, Any]:
-    """What the template shows of one task; adds its figures to `views`."""
+def _detail(task: TaskData) -> dict[str, Any]:
+    """What the template shows of one task."""
     timed = len(task.timed) > 0 and not task.absent
     enough = len(task.timed) >= ENOUGH
     finals = view_finals(task) if task.info.finals else None
@@ -52,11 +49,10 @@ def _detail(task: TaskData, views: list[FigureView]) -> dict[str, Any]:
     parameters = view_parameters(task) if timed and enough else []
     errors = view_errors(task) if timed else None
     drawn = (finals and finals[1], *convergence, *parameters, errors)
-    views += [view for view in drawn if view]
     return {
         "task": task,
-        "config": view_config(task),
         "finals": finals,
+        "views": [view for view in drawn if view],
         "time_text": duration(task.median_us) if task.median_us is not None else "",
         "facts": _facts(task),
         "convergence": convergence,
@@ -89,51 +85,56 @@ def _list_trials(task: TaskData) -> list[tuple[object, ...]]:
 
 def _describe_config(task: TaskData, config: Config | None) -> str:
     """What differs from the default config; all of it where there is no default."""
-    default = task.info.selection.default if task.info.selection else None
-    if config is None or default is None:
-        return pairs(config)
-    return ", ".join(describe_changes(config, default)) or "the default config"
+    changes = None if config is None else task.describe(config)
+    return pairs(config) if changes is None else ", ".join(changes) or "the default config"
 
 
 def _facts(task: TaskData) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
-    facts: list[tuple[str, str]] = [("stage", info.stage if info.stage != "done" else "")]
-    if selection is not None:
-        ties = "; ".join(_describe_config(task, config) for config in selection.tie_set[:8])
-        facts.append(("default config", pairs(selection.default)))
-        facts.append(("why the default config stays", task.kept_because))
-        if task.kept_because:
-            facts.append(("winner of the search", _describe_config(task, selection.winner)))
-        facts.append(("runner-up", _describe_config(task, selection.runner_up)))
-        if not info.finals:
-            facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
-            facts.append(("chosen among them by", selection.reason))
-    if finite(info.flops):
-        facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
-    if finite(info.bytes):
-        facts.append(("least bytes", size(info.bytes)))
-    facts.append(("speed", ", ".join(task.rates)))
-    if task.roofline is not None:
-        facts.append(("share of the roofline", percent(task.roofline, 1)))
     launches = f"{task.device_compiles} launches" if task.device_compiles else ""
-    facts.append(("compiled on the device worker", launches))
-    if info.tolerance is not None:
-        facts.append(("tolerance", f"{info.tolerance:.2g}"))
     methods = sorted({trial.method for trial in task.timed if trial.method})
-    facts.append(("timing method", ", ".join(methods)))
-    facts.append(("note", info.note))
+    facts = [
+        ("stage", info.stage if info.stage != "done" else ""),
+        *(_list_choices(task, selection) if selection else ()),
+        ("least operations", f"{plain(info.flops / 1e9)} GFLOP" if finite(info.flops) else ""),
+        ("least bytes", size(info.bytes) if finite(info.bytes) else ""),
+        ("speed", ", ".join(task.rates)),
+        ("share of the roofline", "" if task.roofline is None else percent(task.roofline, 1)),
+        ("compiled on the device worker", launches),
+        ("tolerance", "" if info.tolerance is None else f"{info.tolerance:.2g}"),
+        ("timing method", ", ".join(methods)),
+        ("note", info.note),
+    ]
     return [(name, text) for name, text in facts if text]
+
+
+def _list_choices(task: TaskData, selection: SelectionRecord) -> list[tuple[str, str]]:
+    """What the confirmation chose among."""
+    winner = _describe_config(task, selection.winner) if task.kept_because else ""
+    facts = [
+        ("default config", pairs(selection.default)),
+        ("why the default config stays", task.kept_because),
+        ("winner of the search", winner),
+        ("runner-up", _describe_config(task, selection.runner_up)),
+    ]
+    if not task.info.finals:
+        ties = "; ".join(_describe_config(task, config) for config in selection.tie_set[:8])
+        facts.append(("equally fast (within 1 %)", f"{len(selection.tie_set)}: {ties}"))
+        facts.append(("chosen among them by", selection.reason))
+    return facts
 
 
 def _top(task: TaskData) -> Table | None:
     """The fastest trials; for a task that was never timed, those with the fewest registers."""
     timed = task.state != "built"
-    if timed:
-        ranked = sorted(task.timed, key=lambda t: (t.median_us or 0.0, t.number))
-    else:
-        ranked = sorted(
-            task.correct, key=lambda t: (t.spill_bytes or 0, t.registers or 10**9, t.number)
-        )
+    ranked = sorted(
+        task.timed if timed else task.correct,
+        key=lambda t: (
+            (t.median_us or 0.0, t.number)
+            if timed
+            else (t.spill_bytes or 0, t.registers or 10**9, t.number)
+        ),
+    )
     if not ranked:
         return None
     best = ranked[0].median_us if timed else None
@@ -148,28 +149,22 @@ def _top(task: TaskData) -> Table | None:
         for trial in ranked[:_TOP]
     ]
     times_of = ("search time, µs", "÷ fastest") if best else ()
-    return Table(
-        ("config, default → this", *times_of, "registers", "shared memory", "spill, bytes"),
-        tuple(rows),
-    )
+    headings = ("config, default → this", *times_of, "registers", "shared memory", "spill, bytes")
+    return Table.of(headings, rows)
 
 
 def _baselines(task: TaskData) -> Table | None:
     if not task.info.baselines:
         return None
     rows = []
-    for baseline in task.info.baselines:
-        correct = baseline.status is Status.CORRECT
-        over = task.over(baseline) if correct else None
+    for each in task.info.baselines:
+        over = task.over(each) if each.status is Status.CORRECT else None
+        time = micros(finite(each.median_us))
         rows.append(
-            (
-                baseline.name,
-                baseline.status.value,
-                micros(finite(baseline.median_us)),
-                times(over),
-                span(over),
-                baseline.message[:300],
-            )
+            (each.name, each.status.value, time, times(over), span(over), each.message[:_MESSAGE])
         )
-    against = ("speed-up", "95 % interval")
-    return Table(("baseline", "status", "time, µs", *against, "message"), tuple(rows))
+    headings = ("baseline", "status", "time, µs", "speed-up", "95 % interval", "message")
+    return Table.of(headings, rows)
+
+
+SECTION = SectionSpec(build, after="compiled")

@@ -29,19 +29,13 @@ from tuner.base.log_ratio import LogRatio, pick_ratio
 
 #: Configs within this relative difference count as equally fast.
 EPSILON = 0.01
-_MARKS = {
-    "winner": ("winner", BLUE, "diamond", 11),
-    "tied": ("tied with the fastest", GREEN, "circle", 9),
-    "slower": ("slower", ORANGE, "square", 8),
-    "dropped": ("dropped early", GREY, "circle-open", 8),
-}
-#: Each place with its meaning, in the order of the legend.
+_TIED = (GREEN, "circle", 9)
+#: Each place of a timed finalist with its name in the legend, its meaning, and its look.
 PLACES = {
-    "winner": "chosen",
-    "tied": "cannot be distinguished from the fastest",
-    "slower": "slower than the fastest",
-    "dropped": "dropped early in the race",
-    "failed": "has no time",
+    "winner": ("winner", "chosen", (BLUE, "diamond", 11)),
+    "tied": ("tied with the fastest", "cannot be distinguished from the fastest", _TIED),
+    "slower": ("slower", "slower than the fastest", (ORANGE, "square", 8)),
+    "dropped": ("dropped early", "dropped early in the race", (GREY, "circle-open", 8)),
 }
 _HEADINGS = (
     *("stage", "config, where they differ", "place", "median, µs"),
@@ -54,7 +48,7 @@ class Finalist:
     """One finalist in one stage."""
 
     record: FinalRecord
-    #: A key of `PLACES`.
+    #: A key of `PLACES`; `failed` without a time.
     place: str
     #: The parameters in which the finalists differ.
     label: str
@@ -70,14 +64,9 @@ def finalists(task: TaskData, stage: str) -> list[Finalist]:
     for record in records:
         ratio = pick_ratio(record.log_ratio) if record.status is Status.CORRECT else None
         shown = {name: record.config[name] for name in differing if name in record.config}
-        found.append(
-            Finalist(
-                record=record,
-                place=_place(record, task.info.selection) if ratio else "failed",
-                label=pairs(shown or record.config) or "the only config",
-                log_ratio=ratio,
-            )
-        )
+        place = _place(record, task.info.selection) if ratio else "failed"
+        label = pairs(shown or record.config) or "the only config"
+        found.append(Finalist(record, place, label, ratio))
     return sorted(found, key=lambda f: f.log_ratio.value if f.log_ratio else math.inf)
 
 
@@ -134,19 +123,19 @@ def finals(frame: pd.DataFrame) -> go.Figure:
         shapes=[band, draw_line(0.0, GREY)],
     )
     spots = pd.Series(range(len(frame)), index=frame.index)
-    for place, (name, colour, symbol, size) in _MARKS.items():
+    for place, (name, _, look) in PLACES.items():
         points = frame[frame["place"] == place]
         if points.empty:
             continue
         drawing.dots(
             name,
             "%{x:.3%} after %{customdata} passes",
-            (colour, symbol, size),
+            look,
             x=shorten(points["ln"]),
             y=[round(spot + 0.12, 2) for spot in spots[points.index]],
             customdata=points["passes"].tolist(),
             marker={"line": {"width": 1.5}},
-            error_x=draw_whiskers(points, "ln", colour),
+            error_x=draw_whiskers(points, "ln", look[0]),
         )
     return drawing.finish()
 
@@ -179,7 +168,7 @@ def _row(finalist: Finalist) -> tuple[Cell, ...]:
     return (
         record.stage,
         finalist.label,
-        PLACES[finalist.place] if ratio else record.status.value,
+        PLACES[finalist.place][1] if ratio else record.status.value,
         micros(finite(record.median_us)),
         percent(ratio.value if ratio else None, 2),
         " to ".join(percent(end, 2) for end in (ratio and ratio.ends) or ()),
@@ -192,23 +181,15 @@ def _caption(task: TaskData, shown: list[Finalist], *, raced: bool) -> str:
     timed = [finalist for finalist in shown if finalist.log_ratio is not None]
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
-    whiskers = (
-        "Whiskers are joint intervals of all finalists"
-        if raced
-        else "Whiskers are separate 95 % intervals"
-    )
-    result_text = (
-        f"{len(alike)} of {count(len(timed), 'finalist')} cannot be distinguished from the fastest"
-        if len(alike) > 1
-        else f"{_single_winner(task)} of {count(len(timed), 'finalist')}"
-        if alike
-        else f"No winner among {count(len(timed), 'finalist')}"
-    )
+    finalists = count(len(timed), "finalist")
+    if len(alike) > 1:
+        text = f"{len(alike)} of {finalists} cannot be distinguished from the fastest"
+    elif not alike:
+        text = f"No winner among {finalists}"
+    elif why := task.kept_because:
+        text = f"The default config stays ({why}) instead of the fastest of {finalists}"
+    else:
+        text = f"The winner is significantly the fastest of {finalists}"
     left = f"; {dropped} dropped early in the race" if dropped else ""
-    return f"{result_text}{left}. {whiskers}; the band is ±1 % around the reference."
-
-
-def _single_winner(task: TaskData) -> str:
-    if task.kept_because:
-        return f"The default config stays ({task.kept_because}) instead of the fastest"
-    return "The winner is significantly the fastest"
+    kind = "joint intervals of all finalists" if raced else "separate 95 % intervals"
+    return f"{text}{left}. Whiskers are {kind}; the band is ±1 % around the reference."

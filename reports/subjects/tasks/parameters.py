@@ -68,38 +68,34 @@ def _view_map(task: TaskData, across: str, down: str) -> FigureView:
         (down, *(f"{across}={value}" for value in columns)),
         ((value, *cells[at :: len(lines)]) for at, value in enumerate(lines)),
     )
-    figure = pair_map(frame, across, down)
-    return figure_view(f"{task.slug}-map", figure, caption, table)
+    return figure_view(f"{task.slug}-map", pair_map(frame, across, down), caption, table)
 
 
 # -- strips ----------------------------------------------------------------------------------------
 def parameters_frame(task: TaskData) -> pd.DataFrame:
-    """One row per timed trial and varying parameter: parameter, value, slowdown, trial, place.
+    """One row per timed trial and varying parameter: parameter, value, slowdown, trial.
 
     A numeric parameter with more than ten values is grouped into ranges with about equally many
     trials.
     """
     timed = [trial for trial in task.timed if trial.median_us]
     fastest = min((time_us(trial) for trial in timed), default=1.0)
-    slowdowns = [time_us(trial) / fastest for trial in timed]
     rows = []
     for name, labels in label_values(timed).items():
         order = {text: place for place, text in enumerate(labels.shown)}
-        rows += [
-            (name, labels.of[place], slowdowns[place], timed[place].number, place)
-            for place in sorted(range(len(timed)), key=lambda place: order[labels.of[place]])
-        ]
-    columns = ["parameter", "value", "slowdown", "trial", "place"]
+        pairs = sorted(zip(labels.of, timed, strict=True), key=lambda pair: order[pair[0]])
+        rows += [(name, text, time_us(trial) / fastest, trial.number) for text, trial in pairs]
+    columns = ["parameter", "value", "slowdown", "trial"]
     # Iterating over a column of pandas' own strings is slow.
     frame = pd.DataFrame(rows, columns=columns, dtype=object)
-    return frame.astype({"slowdown": float, "trial": int, "place": int})
+    return frame.astype({"slowdown": float, "trial": int})
 
 
 def parameters(frame: pd.DataFrame) -> go.Figure:
     """Strips of time over the fastest trial's time, grouped by parameter.
 
     frame: one row per timed trial and parameter: parameter and value (in the order to show),
-    slowdown (time / fastest time, >= 1), trial (number), place (in the order of completion).
+    slowdown (time / fastest time, >= 1), trial (number).
     """
     rows = _rows(frame)
     drawing = Drawing(
@@ -107,7 +103,10 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
         xaxis={"title": {"text": "time ÷ fastest trial"}, "type": "log", "ticksuffix": "x"},
         yaxis={
             "tickvals": list(range(len(rows))),
-            "ticktext": [_tick(name, value) for name, value in rows],
+            "ticktext": [
+                f"<b>{plot_text(name, 28)}</b>" if value is None else plot_text(value, 28)
+                for name, value in rows
+            ],
             "range": [len(rows) - 0.4, -0.6],
             "showgrid": False,
             "zeroline": False,
@@ -116,9 +115,7 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
     places = {row: place for place, row in enumerate(rows)}
     names = list(dict.fromkeys(frame["parameter"]))
     for index, name in enumerate(names):
-        # All strips in one order, so that the page holds it once.
-        group = frame[frame["parameter"] == name].sort_values("place")
-        shown = thin(group, 6000 // len(names))
+        shown = thin(frame[frame["parameter"] == name], 6000 // len(names))
         drawing.add(
             "box",
             "trial %{customdata}: %{x:.3f}x",
@@ -137,6 +134,13 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
             marker={"color": GREY, "size": 4.5, "opacity": 0.45},
             hoveron="points",
         )
+    _add_summaries(drawing, frame, places)
+    return drawing.finish()
+
+
+def _add_summaries(
+    drawing: Drawing, frame: pd.DataFrame, places: dict[tuple[str, str | None], int]
+) -> None:
     groups = frame.groupby(["parameter", "value"], sort=False)["slowdown"]
     for name, values, symbol, colour, size in (
         ("median", groups.median(), "line-ns", ORANGE, 12),
@@ -150,22 +154,15 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
             x=shorten(values),
             y=[places[key] for key in values.index],
         )
-    return drawing.finish()
-
-
-def _tick(name: str, value: str | None) -> str:
-    return f"<b>{plot_text(name, 28)}</b>" if value is None else plot_text(value, 28)
 
 
 def _rows(frame: pd.DataFrame) -> list[tuple[str, str | None]]:
     """A heading row per parameter, then one row per value."""
-    rows: list[tuple[str, str | None]] = []
-    for name in dict.fromkeys(frame["parameter"]):
-        rows.append((name, None))
-        rows.extend(
-            (name, value) for value in dict.fromkeys(frame.loc[frame["parameter"] == name, "value"])
-        )
-    return rows
+    rows: dict[tuple[str, str | None], None] = {}
+    for name, value in zip(frame["parameter"], frame["value"], strict=True):
+        rows.setdefault((name, None))
+        rows.setdefault((name, value))
+    return list(rows)
 
 
 # -- the map ---------------------------------------------------------------------------------------
@@ -177,20 +174,18 @@ def pair_frame(task: TaskData, across: str, down: str) -> pd.DataFrame:
     `not tried`.
     """
     labels = label_values(task.trials)
-    times = [
-        time_us(trial) if trial.status is Status.CORRECT else math.nan for trial in task.trials
-    ]
-    fastest = min((time for time in times if time > 0), default=1.0)
-    cells: dict[tuple[str, str], list[int]] = {
+    fastest = min((t for trial in task.timed if (t := time_us(trial)) > 0), default=1.0)
+    cells: dict[tuple[str, str], list[TrialRecord]] = {
         pair: [] for pair in product(labels[across].shown, labels[down].shown)
     }
-    for place, pair in enumerate(zip(labels[across].of, labels[down].of, strict=True)):
-        cells[pair].append(place)
+    for one, other, trial in zip(labels[across].of, labels[down].of, task.trials, strict=True):
+        cells[one, other].append(trial)
     rows = []
-    for pair, places in cells.items():
-        best = min((times[at] for at in places if times[at] > 0), default=math.nan)
-        mark = "" if best > 0 else _mark_untimed({task.trials[at].status for at in places})
-        rows.append((*pair, best / fastest, mark, len(places)))
+    for pair, trials in cells.items():
+        times = (time_us(trial) for trial in trials if trial.status is Status.CORRECT)
+        best = min((time for time in times if time > 0), default=math.nan)
+        mark = "" if best > 0 else _mark_untimed({trial.status for trial in trials})
+        rows.append((*pair, best / fastest, mark, len(trials)))
     columns = ["across", "down", "best", "mark", "trials"]
     return pd.DataFrame(rows, columns=columns, dtype=object).astype({"best": float, "trials": int})
 
@@ -295,18 +290,13 @@ def _key(value: Value) -> tuple[str, Value]:
 
 def _groups(keys: list[tuple[str, Value]]) -> dict[tuple[str, Value], str]:
     """The label of each value by its key (see `_key`), in the order of the figure."""
-    known = set(keys)
-    numbers = sorted(
-        float(value) for kind, value in known if kind == "number" and value is not None
-    )
-    others = sorted((key for key in known if key[0] != "number"), key=str)
+    ranked = sorted(float(value) for kind, value in keys if kind == "number" and value is not None)
+    numbers = sorted(set(ranked))
+    others = sorted({key for key in keys if key[0] != "number"}, key=str)
     shown: dict[tuple[str, Value], str] = {
         ("number", number): f"{number:.12g}" for number in numbers
     }
     if len(numbers) > _MOST_VALUES:
-        ranked = sorted(
-            float(value) for kind, value in keys if kind == "number" and value is not None
-        )
         cuts = sorted({ranked[len(ranked) * step // 8] for step in range(8)})
         edges = [*cuts[1:], math.inf]
         for low, edge in zip(cuts, edges, strict=True):
