@@ -27,8 +27,7 @@ from search_spaces.records import Workload
 from workers.host import cpu_device
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.thread_team import ThreadTeam
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 SIZES = ((256, 1024), (512, 4096))
 _CONFIG = {"simdlen": None, "store_gelu": True, "precision": "float32", "gelu": "erf"}

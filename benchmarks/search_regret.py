@@ -30,7 +30,7 @@ from search_spaces.records import Status
 from tuner import strategies
 from tuner.engine.search import Search
 from tuner.engine.task_spec import TaskBudget, TaskSpec
-from tuner.engine.trial import TrialState
+from tuner.engine.trial_table import TrialState
 from workers.job_records import KernelRef
 
 sys.path.append(f"{Path(__file__).resolve().parents[1] / 'tests'}")

@@ -12,8 +12,7 @@ from results_db import convert, migrate, query
 from results_db.columns import Json, Samples
 from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
-from results_db.promotion_records import PromotionRecord
-from results_db.regression_records import RegressionRecord
+from results_db.promotion_records import PromotionRecord, RegressionRecord
 from results_db.stored_records import (
     BaselineRecord,
     ExportInfo,

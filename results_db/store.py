@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
 
-from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
+from results_db import convert, frames, health, insert, migrate, overview, query, transactions
 from results_db.connections import Database
 from results_db.masking import mask_passwords
 from results_db.patience import Patience
@@ -32,7 +32,17 @@ from results_db.stored_records import (
     TaskSummary,
     TrialRecord,
 )
-from results_db.tables import CALIBRATION, DEVICE, EXPORT, TASK
+from results_db.tables import (
+    CALIBRATION,
+    DEVICE,
+    EXPORT,
+    KERNEL,
+    SELECTION,
+    TASK,
+    TASKS,
+    TOOLCHAIN,
+    WORKLOAD,
+)
 from search_spaces.records import Config, Device, Toolchain, Workload
 from search_spaces.size_range import RangePlace
 from tuner.base.tracing import span
@@ -41,6 +51,36 @@ from workers.job_records import Calibration
 if TYPE_CHECKING:
     import pandas as pd
 
+
+# -- the confirmed tasks of all runs, in outline, for the choice of the best known result ----------
+def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
+    """Tasks with a confirmed time, the newest result first. Loads no samples.
+
+    kernel: only tasks of the kernel with this name.
+    """
+    query = (
+        select(
+            TASK.c.id.label("task_id"),
+            KERNEL.c.name.label("kernel"),
+            KERNEL.c.launch_hash,
+            WORKLOAD.c.key.label("workload"),
+            DEVICE.c.kind.label("device_kind"),
+            DEVICE.c.name.label("device"),
+            DEVICE.c.target,
+            DEVICE.c.fingerprint,
+            TOOLCHAIN.c.torch,
+            TOOLCHAIN.c.triton,
+        )
+        .select_from(TASKS.join(SELECTION))
+        .where(SELECTION.c.median_us.is_not(None))
+        .order_by(SELECTION.c.recorded_at.desc(), SELECTION.c.id.desc())
+    )
+    if kernel is not None:
+        query = query.where(KERNEL.c.name == kernel)
+    return [ConfirmedTask(**row) for row in connection.execute(query).mappings()]
+
+
+# --------------------------------------------------------------------------------------------------
 _log = logging.getLogger(__name__)
 
 
@@ -156,7 +196,7 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
 
     def list_confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
         """Tasks of all runs, or of one kernel, with a confirmed time; newest result first."""
-        return self._read(lambda each: confirmed.tasks(each, kernel))
+        return self._read(lambda each: tasks(each, kernel))
 
     def list_kernel_tasks(
         self,
@@ -232,7 +272,7 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
         measurement = convert.measurement_values(record)
 
         def insert_trial(connection: Connection) -> bool:
-            best_us = fence.task(connection, self._database.name, task_id, self.lease)
+            best_us = transactions.task(connection, self._database.name, task_id, self.lease)
             return insert.trial(connection, values, measurement, best_us)
 
         return self._write(insert_trial)
@@ -306,5 +346,5 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
         found = query.load_tasks(connection, task_ids)
         for task_id in task_ids:
             if task_id not in found:
-                raise fence.unknown(self._database.name, f"task {task_id}")
+                raise transactions.unknown(self._database.name, f"task {task_id}")
         return {task_id: found[task_id] for task_id in task_ids}

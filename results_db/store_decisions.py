@@ -14,8 +14,7 @@ from sqlalchemy import select, update
 
 from results_db import insert
 from results_db.convert import ratio_columns, reader, values_of
-from results_db.promotion_records import PromotionRecord
-from results_db.regression_records import RegressionRecord, RegressionState
+from results_db.promotion_records import PromotionRecord, RegressionRecord, RegressionState
 from results_db.tables import PROMOTION, REGRESSION
 from results_db.transactions import Transactions
 from tuner.base.log_ratio import LogRatio

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy import insert as insert_into
 
-from results_db import clock, fence, insert, query
+from results_db import clock, insert, query, transactions
 from results_db.errors import FIRST_RUN, LeaseLostError, StoreError
 from results_db.stored_records import RunInfo, RunStatus
 from results_db.tables import RUN, TIMELINE
@@ -182,7 +182,7 @@ class RunStore(Transactions):
             newest = connection.scalar(select(func.max(RUN.c.id)))
             if newest is None:
                 raise StoreError(f"{self._database.name}: no runs here", FIRST_RUN)
-            raise fence.unknown(self._database.name, f"run {run_id}, the newest is {newest}")
+            raise transactions.unknown(self._database.name, f"run {run_id}, the newest is {newest}")
         return found
 
 

@@ -29,8 +29,12 @@ from sqlalchemy import (
 
 from results_db import stored_records as records
 from results_db.columns import AnyText, Json, Samples, UtcDateTime
-from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.regression_records import RegressionRecord, RegressionState
+from results_db.promotion_records import (
+    PromotionOutcome,
+    PromotionRecord,
+    RegressionRecord,
+    RegressionState,
+)
 from search_spaces.records import Device, Status, Toolchain
 from tuner.base.log_ratio import LogRatio
 from workers.job_records import Calibration, Mode

@@ -5,13 +5,159 @@ Commands write their listing to stdout, where a line that a module prints would 
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import sys
 import threading
+import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
+from search_spaces.errors import KernelError
+from tuner.runtime.device_code import stamp
+
+# -- imports of a kernel's file from its own folder, which is appended to the import path ----------
+# A process holds one module per name, and the standard library and installed packages come first. A
+# module in the file's folder is therefore imported only if no other module has its name. Otherwise
+# the kernel is refused, because it would run with a module that its author did not mean. In a
+# package (a folder with an `__init__.py`), `import triton` never means a `triton` of that folder.
+#: The folders of kernels' files, whose modules may be imported by their names alone.
+_folders: set[Path] = set()
+
+
+def make_importable(file: Path, spec: str) -> None:
+    """Let a kernel's file import the modules in its folder.
+
+    Raises `KernelError` where a module in that folder, named in an import statement of the file or
+    of another such module, would not be the one that is imported.
+    """
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    _folders.add(file.parent)
+    packaged = (file.parent / "__init__.py").is_file()
+    seen = {file}
+    waiting = [file]
+    while waiting:
+        importer = waiting.pop()
+        for name in _list_imports(importer):
+            sibling = _sibling(file.parent, name)
+            if sibling is None or sibling in seen:
+                continue
+            found = _find_file(name)
+            if packaged and not _is_a_kernels(found):
+                continue
+            if not _same(found, sibling):
+                raise KernelError(
+                    f"kernel {spec}: {importer.name} imports {name}, which is "
+                    f"{found or 'a part of Python'} and not {sibling}",
+                    f"rename {sibling}: the standard library, installed packages and modules that "
+                    "are already imported come first",
+                )
+            seen.add(sibling)
+            waiting.append(sibling)
+
+
+def _same(found: Path | None, sibling: Path) -> bool:
+    """Whether an import gives that file, or a copy of it, as a cluster's nodes have."""
+    return found == sibling or (
+        found is not None and found.is_file() and found.read_bytes() == sibling.read_bytes()
+    )
+
+
+def _is_a_kernels(module: Path | None) -> bool:
+    """Whether the folder of a kernel's file holds a module, as a file or a package."""
+    return module is not None and not _folders.isdisjoint((module.parent, module.parent.parent))
+
+
+def _list_imports(file: Path) -> Iterator[str]:
+    """The top-level names of a file's absolute imports; none of one that does not parse."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _sibling(folder: Path, name: str) -> Path | None:
+    for file in (folder / name / "__init__.py", folder / f"{name}.py"):
+        if file.is_file():
+            return file.resolve()
+    return None
+
+
+def _find_file(name: str) -> Path | None:
+    """The file that an import of the name gives; None where it is none, as of `sys`."""
+    if name in sys.modules:
+        origin = getattr(sys.modules[name], "__file__", None)
+    else:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        origin = spec.origin if spec is not None and spec.has_location else None
+    return Path(origin).resolve() if origin else None
+
+
+# --------------------------------------------------------------------------------------------------
+# -- the state of files when their modules were imported, for modules that kernels import ----------
+#: The stamp of a module that is older than its file; it equals that of no file.
+OUTDATED = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """One import of a module."""
+
+    module: weakref.ref[ModuleType]
+    #: The module's `__spec__`, which `importlib.reload` replaces.
+    spec: object
+    stamp: tuple[int, int]
+
+
+_imports: dict[str, _Import] = {}
+
+
+@contextmanager
+def note_imports() -> Iterator[None]:
+    """Note the stamps of all files that the block imports."""
+    before, began_ns = set(sys.modules), time.time_ns()
+    try:
+        yield
+    finally:
+        for name in sys.modules.keys() - before:
+            module = sys.modules[name]
+            file = getattr(module, "__file__", None)
+            if isinstance(module, ModuleType) and isinstance(file, str):
+                found = stamp(file)
+                if found[0] < began_ns:  # otherwise it may have changed after it was read
+                    note(module, found)
+
+
+def note(module: ModuleType, found: tuple[int, int]) -> None:
+    """Note that a module was imported when its file had this stamp."""
+    spec = getattr(module, "__spec__", None)
+    _imports[module.__name__] = _Import(weakref.ref(module), spec, found)
+
+
+def stamp_of(module: ModuleType) -> tuple[int, int] | None:
+    """The stamp of a module's file at its import; None where unknown, as after a reload."""
+    known = _imports.get(module.__name__)
+    if known is None or known.module() is not module:
+        return None
+    return known.stamp if known.spec is getattr(module, "__spec__", None) else None
+
+
+# --------------------------------------------------------------------------------------------------
 _end_process = os._exit
 _change = threading.Lock()
 #: Contexts that are open, by the thread that opened them.

@@ -8,7 +8,7 @@ from scipy.stats import kendalltau
 
 from acceptance.harness import Harness, Setup, candidates_of
 from acceptance.result import Result, percent
-from workers.measure.race.interleaving import rotated_orders
+from workers.measure.race.samples import rotated_orders
 from workers.measure.timers.timer import Candidate
 
 #: Field and number of its variants.

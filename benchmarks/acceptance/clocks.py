@@ -10,7 +10,7 @@ import numpy as np
 
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result, percent
-from workers.measure.race.interleaving import rotated_orders
+from workers.measure.race.samples import rotated_orders
 from workers.measure.timers.timer import Candidate
 
 _WAITS_US = (2, 5, 10, 20, 50, 200)

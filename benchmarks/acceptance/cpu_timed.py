@@ -15,11 +15,10 @@ from scipy import stats
 from tuner.base.statistics import compare_pairs, tie_set
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.elimination import race
-from workers.measure.race.interleaving import collect_passes
+from workers.measure.race.samples import collect_passes
 from workers.measure.race.screening import screen
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 SIZES = (128, 256)
 #: Pairs of one A/A run, and the minimum duration of one sample.

@@ -19,7 +19,7 @@ from workers.job_records import (
     Timing,
 )
 from workers.measure.race.confirmation import confirm
-from workers.measure.race.interleaving import rotated_orders
+from workers.measure.race.samples import rotated_orders
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer

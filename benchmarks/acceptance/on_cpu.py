@@ -10,10 +10,9 @@ from collections.abc import Callable
 from acceptance.evaluation import compare, evaluate_identical, evaluate_planted
 from acceptance.result import Result
 from workers.job_records import MeasurementProtocol
-from workers.measure.race.interleaving import collect_passes
+from workers.measure.race.samples import collect_passes
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 _EFFECTS = (0.02, 0.05, 0.10)
 _LOOPS = (2_000, 10_000)

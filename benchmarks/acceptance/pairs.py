@@ -22,7 +22,7 @@ from acceptance.result import Result, percent
 from tuner.base.statistics import compare_pairs
 from workers.job_records import Measurement, Mode, Timing
 from workers.measure.monitor import reason_names
-from workers.measure.race.interleaving import rotated_orders
+from workers.measure.race.samples import rotated_orders
 from workers.measure.timers.timer import Candidate
 
 #: Real kernels of 3 us to 5 ms, measured through jobs.

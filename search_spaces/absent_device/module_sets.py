@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from search_spaces.absent_device import fake_driver
-from search_spaces.absent_device.late_imports import once_imported
+from search_spaces.absent_device.fake_driver import once_imported
 from search_spaces.records import Device
 
 #: Packages that no set holds: they do not depend on the device at import.

@@ -11,7 +11,7 @@ from bench_samples import RECORDED, SETTINGS, confirm
 from cli_samples import HOSTILE, fill
 
 from results_db import Store
-from results_db.regression_records import RegressionState
+from results_db.promotion_records import RegressionState
 
 CONFIG = "version: 1\nnotify: {{webhook: 'http://127.0.0.1:{port}/hook'}}\n"
 

@@ -15,7 +15,7 @@ import os, threading
 os.environ.update(OMP_WAIT_POLICY="passive", TORCHINDUCTOR_COMPILE_THREADS="1")
 import torch
 from torch._inductor import codecache, cpu_vec_isa
-from workers.compiling.inductor_sample import compile_sample
+from workers.compiling.inductor import compile_sample
 loader, probe = vars(codecache.CppPythonBindingsCodeCache), cpu_vec_isa.valid_vec_isa_list
 before = loader["load_pybinding"], probe, dict(os.environ)
 """
@@ -78,7 +78,7 @@ def test_a_sample_that_cannot_be_compiled_leaves_nothing_replaced(tmp_path):
 
 def test_builders_and_runners_load_the_sample_once():
     """A server loads what the preloads have in common, and it is among that."""
-    sample = Call("workers.compiling.inductor_sample", "compile_sample")
+    sample = Call("workers.compiling.inductor", "compile_sample")
     builders, runners = (
         CpuSpec().preload(role).steps for role in (WorkerRole.BUILDER, WorkerRole.RUNNER)
     )

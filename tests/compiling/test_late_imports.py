@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from search_spaces.absent_device.late_imports import once_imported
+from search_spaces.absent_device.fake_driver import once_imported
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tuner.engine import TaskBudget
 from tuner.engine.search import Search, winners_near
 from tuner.engine.stopping_rule import MINIMUM, UNTIMED
 from tuner.engine.task_spec import TaskSpec
-from tuner.engine.trial import TrialState
+from tuner.engine.trial_table import TrialState
 from tuner.settings.sections import Budget
 from workers.job_records import Artifact, KernelRef, StaticFacts
 

@@ -25,7 +25,7 @@ from scenario import (
 from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
 from tuner.engine.finals_time import limit_finals
-from tuner.engine.trial import TrialState
+from tuner.engine.trial_table import TrialState
 from workers.job_records import (
     Built,
     Failure,

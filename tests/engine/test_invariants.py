@@ -14,7 +14,7 @@ from search_spaces.records import config_key
 from tuner.engine import Engine, Stage, TaskBudget
 from tuner.engine.invariants import InvariantError
 from tuner.engine.jobs import Job, Work
-from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_table import Trial, TrialState
 
 
 @pytest.fixture

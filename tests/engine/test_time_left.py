@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.engine.time_left import TimeLeft
+from tuner.engine.finals_time import TimeLeft
 
 
 def watch(each_s: float, total: int, looks: float, *, start: int = 0, finals_s: float = 0.0):

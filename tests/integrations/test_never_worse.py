@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.size_range import Range
 from tuner.base.log_ratio import LogRatio
 from tuner.integrations import USUAL_SIZES, adapter
-from tuner.integrations.never_worse import choose_sizes, never_worse
-from tuner.integrations.size_rows import SizePart, list_rows
+from tuner.integrations.size_rows import SizePart, choose_sizes, list_rows, never_worse
 
 NEAREST = adapter("vllm-moe").nearest
 CONFIGS = [{"BLOCK_SIZE_M": 16 << at} for at in range(4)]

@@ -39,7 +39,7 @@ class Ways(Kernel):
 """
 PLUGIN = """
 from tuner.integrations import Adapter, Place, Shape, TableKey
-from tuner.integrations.file_names import joined_name, split_name
+from tuner.integrations.adapter import joined_name, split_name
 from tuner.tables.library_tables import LibraryTables
 
 class WaysAdapter(Adapter):

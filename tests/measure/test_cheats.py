@@ -13,8 +13,7 @@ from measure_child import Child
 from search_spaces.records import Status, Workload
 from workers.job_records import Check, Failure, Mode, Timing
 from workers.measure.gate.checks import check_variant
-from workers.measure.gate.harness_snapshot import HarnessSnapshot
-from workers.measure.gate.run_observer import RunObserver
+from workers.measure.gate.run_observer import HarnessSnapshot, RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.task_tensors import Checked, TaskTensors
 from workers.measure.triton_launch import bind

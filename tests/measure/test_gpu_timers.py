@@ -20,8 +20,7 @@ from workers.measure.timers.cupti import CuptiFailed
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
 from workers.measure.timers.kept_calibration import difference
 from workers.measure.timers.methods import METHODS, gpu_timer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timer_contract import StillTeam
 
-from workers.measure.race.interleaving import collect_passes, rotated_orders
+from workers.measure.race.samples import collect_passes, rotated_orders
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 
 def _busy(us):
@@ -69,7 +68,7 @@ def test_a_warm_device_is_not_warmed_again(monkeypatch):
     calls = []
     warm_up.run(lambda: calls.append(time.sleep(0.002)), 10.0)
     first = len(calls)
-    monkeypatch.setattr("workers.measure.timers.warm_up._IDLE_S", 200.0)  # on any machine
+    monkeypatch.setattr("workers.measure.timers.timer._IDLE_S", 200.0)  # on any machine
     warm_up.run(lambda: calls.append(None), 10.0)
     assert first >= 1
     assert len(calls) == first

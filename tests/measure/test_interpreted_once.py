@@ -12,7 +12,7 @@ import json, sys
 from workers import backend_kinds
 from search_spaces.kernel import Launch
 from search_spaces.registry import load
-from workers.backends.interpreter.launched import computation
+from workers.backends.interpreter.backend import computation
 from workers.job_records import Artifact, KernelRef, MeasureJob, Mode, StaticFacts
 
 backend = backend_kinds.create("interpreter", cache_dir=sys.argv[1])

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_spaces import SCENARIOS
 
-from search_spaces.recorded.entries import Noise
+from search_spaces.recorded.document import Noise
 from tuner.base.statistics import compare_pairs, tie_set
-from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
+from workers.backends.simulated.backend import SampleSource, SimulatedTimer
 from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race, race_looks

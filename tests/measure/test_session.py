@@ -25,8 +25,7 @@ from workers.measure.monitor import Monitor, Sample
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 WORKLOAD = Workload.of(n=100, dtype="float32")
 GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"}

@@ -23,8 +23,7 @@ from workers.measure.timers.methods import METHODS, choose_method, gpu_timer
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.slots import Slot, by_candidate, chunks, plan_slots
 from workers.measure.timers.thread_team import ThreadTeam
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)
 

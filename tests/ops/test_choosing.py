@@ -13,7 +13,7 @@ from tuner.base.log_ratio import LogRatio
 from tuner.ops import choosing
 from tuner.ops.choosing import choose, pick
 from tuner.ops.problem import Problem
-from tuner.tables.implementations import pick_fastest
+from tuner.tables.range_entries import pick_fastest
 
 SHIPPED = sorted(Path(runtime.__file__).parent.parent.joinpath("tables").glob("*.json"))
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.pools.cores import number, shares
+from workers.pools.worker_slots import number, shares
 
 
 def machine(folder, siblings: list[list[int]]):

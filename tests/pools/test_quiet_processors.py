@@ -26,8 +26,8 @@ from workers.job_records import (
 )
 from workers.machine_lock import DeviceLock, MachineLock
 from workers.pools import create
-from workers.supervision import response_deadline
-from workers.supervision.response_deadline import ResponseDeadline
+from workers.supervision import child_process
+from workers.supervision.child_process import ResponseDeadline
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
 HERE = str(Path(__file__).parent)
@@ -108,7 +108,7 @@ def test_a_child_that_hangs_after_it_was_suspended_is_killed(child):
 
 def test_time_limits_do_not_count_the_time_in_which_a_child_stands_still(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(response_deadline.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(child_process.time, "monotonic", lambda: now[0])
     deadline = ResponseDeadline(110.0, max_silence_s=4.0)
     deadline.heartbeat("candidate 0")
     now[0] = 103.0

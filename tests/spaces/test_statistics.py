@@ -191,7 +191,7 @@ def test_who_left_early_is_compared_over_the_rounds_it_took_and_cannot_win():
 
 
 def test_the_statistics_need_no_torch():
-    modules = "tuner.base.statistics, workers.measure.race.interleaving, workers.backend_kinds"
+    modules = "tuner.base.statistics, workers.measure.race.samples, workers.backend_kinds"
     script = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 

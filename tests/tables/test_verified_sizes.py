@@ -8,7 +8,7 @@ import pytest
 
 from search_spaces.records import Status
 from tuner.runtime import Entry, Span
-from tuner.tables.verified_sizes import add_verified
+from tuner.tables.valid_sizes import add_verified
 
 SMALL, LARGE = {"BLOCK": 64}, {"BLOCK": 128}
 KERNEL = SimpleNamespace(compiled_in=frozenset({"TOP"}))

@@ -36,7 +36,7 @@ from tuner.engine import (
     progress,
 )
 from tuner.engine.dispatcher import Dispatcher
-from tuner.engine.time_left import TimeLeft
+from tuner.engine.finals_time import TimeLeft
 from tuner.progress import ProgressCallback
 from workers import quiet_processors
 from workers.job_records import Built, Measured, WorkerInfo, WorkerReady

@@ -10,7 +10,7 @@ from http.client import HTTPException
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from results_db.regression_records import RegressionRecord, RegressionState
+from results_db.promotion_records import RegressionRecord, RegressionState
 from results_db.run_comparison import TaskComparison
 from results_db.task_history import History, list_histories
 from tuner.base.inert_text import inert

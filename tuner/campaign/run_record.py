@@ -20,7 +20,7 @@ from tuner.base.tracing import span, trace_calls
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
 from tuner.engine import Finish
-from tuner.engine.default_config import default_failed
+from tuner.engine.warm_start import default_failed
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.traces import timeline_so_far
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
-    from tuner.capturing.context import capture, load_calls
-    from tuner.capturing.table import Calls, CapturedKernel
+    from tuner.capturing.table import Calls, CapturedKernel, capture, load_calls
 
 __all__ = ["Calls", "CapturedKernel", "capture", "load_calls"]
 
@@ -22,7 +21,7 @@ __getattr__ = lazy_names(
     {
         "Calls": "tuner.capturing.table",
         "CapturedKernel": "tuner.capturing.table",
-        "capture": "tuner.capturing.context",
-        "load_calls": "tuner.capturing.context",
+        "capture": "tuner.capturing.table",
+        "load_calls": "tuner.capturing.table",
     },
 )

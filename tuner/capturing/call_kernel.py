@@ -21,11 +21,10 @@ from search_spaces.size_range import Range
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import placed_in
-from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
+from tuner.capturing.call_configs import CallConfigs, arguments_on_meta, launch_of, run
 from tuner.capturing.call_records import Buffer, Call, Written
 from tuner.capturing.grids import constexprs
 from tuner.capturing.inputs import arguments_of, make_tensor, spec_of
-from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
 from tuner.capturing.sized_calls import SizedCalls, read_ranges
 from tuner.capturing.widening import UNSET, Opened, single_config, space_of

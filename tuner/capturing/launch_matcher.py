@@ -16,8 +16,15 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 from tuner.capturing.call_records import ALIGNMENT
-from tuner.capturing.spans import Span, overlapping, span_of
-from tuner.capturing.specialization import DESCRIPTOR_OPTIONS, SIZES, held_part, is_scalar
+from tuner.capturing.specialization import (
+    DESCRIPTOR_OPTIONS,
+    SIZES,
+    Span,
+    held_part,
+    is_scalar,
+    overlapping,
+    span_of,
+)
 from tuner.runtime._tensor_check import check_of
 
 #: Whether a launch, by its positional and keyword arguments, is like that of the matcher.

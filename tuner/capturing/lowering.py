@@ -72,8 +72,7 @@ class LoweringService:
 
     def lower(self, call: Call) -> frozenset[str]:
         from search_spaces.absent_device.module_sets import modules_of
-        from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
-        from tuner.capturing.launching import launch_of
+        from tuner.capturing.call_configs import CallConfigs, arguments_on_meta, launch_of
         from tuner.capturing.places import load_place
         from tuner.capturing.recorder import parts_of
         from workers.compiling.absent_target import use_target

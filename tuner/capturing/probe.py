@@ -18,10 +18,9 @@ from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import placed_in, views_in
-from tuner.capturing.call_configs import CallConfigs
+from tuner.capturing.call_configs import CallConfigs, launch_of, run
 from tuner.capturing.call_records import Call, Written
 from tuner.capturing.inputs import arguments_of, make_tensor
-from tuner.capturing.launching import launch_of, run
 from tuner.capturing.zeroing import HookProblem
 
 if TYPE_CHECKING:

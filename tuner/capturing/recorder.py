@@ -13,6 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode, is_infinite
+from tuner.capturing.call_configs import defaults_of
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
 from tuner.capturing.data_flow import free_scalars
@@ -214,18 +215,6 @@ def parts_of(kernel: Any, *calls: Call) -> AutotuneParts:
             configs.setdefault(canonical_json(options), triton.Config({}, **options))
         kernel = under_autotuner(kernel, list(configs.values()), (), name)
     return take_apart(kernel, name, calls[0].keywords, hooks=True)
-
-
-def defaults_of(parts: AutotuneParts) -> dict[str, Any]:
-    """The defaults of a kernel's parameters."""
-    import inspect
-
-    parameters = inspect.signature(parts.fn.fn).parameters
-    return {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }
 
 
 #: Compiler options that a `triton.Config` has.

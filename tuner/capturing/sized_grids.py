@@ -22,12 +22,11 @@ from typing import Any, TypeAlias
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.size_range import Range
-from tuner.capturing.call_configs import arguments_on_meta
+from tuner.capturing.call_configs import arguments_on_meta, defaults_of
 from tuner.capturing.call_numbers import size_of
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.following import COMPARED, Term
 from tuner.capturing.grids import constexprs
-from tuner.capturing.recorder import defaults_of
 
 #: Constants by name, of one config.
 _Names: TypeAlias = Mapping[str, int]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.capturing.call_records import ALIGNMENT, Buffer, Values, View
 from tuner.capturing.contents import Contents
-from tuner.capturing.spans import overlapping, span_of
+from tuner.capturing.specialization import overlapping, span_of
 
 if TYPE_CHECKING:
     import torch

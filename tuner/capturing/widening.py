@@ -14,9 +14,9 @@ from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
 from tuner.capturing.arguments import has_descriptor
+from tuner.capturing.call_configs import defaults_of
 from tuner.capturing.call_records import Call
 from tuner.capturing.grids import constexprs
-from tuner.capturing.recorder import defaults_of
 
 #: Values of the compiler options of a widened space, in addition to the listed ones.
 _OPTIONS: dict[str, tuple[Value, ...]] = {

@@ -30,7 +30,7 @@ def with_calls(
     kernels: the names of the kernels to tune; all by default. Calls that cannot be tuned are noted
     and left out. Workers import the files that are written to a folder next to `file`.
     """
-    from tuner.capturing.context import load_calls
+    from tuner.capturing.table import load_calls
     from tuner.settings.sections import Budget, CampaignConfig, TaskConfig
 
     # As for `python script.py` there; the program `tuner` does not have it on the import path.

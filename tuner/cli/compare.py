@@ -113,7 +113,7 @@ def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
     """What a text names; a date or a revision looks in the campaign of the other side, if any."""
     path = Path(text)
     if _is_table(text):
-        from tuner.tables.table_tasks import read_table_tasks
+        from tuner.tables.table_check import read_table_tasks
 
         devices = [task.key.device for task in (other.tasks if other else ())]
         return _Side(text, read_table_tasks(path, {each.fingerprint: each for each in devices}))

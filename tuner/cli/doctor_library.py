@@ -157,8 +157,7 @@ def _check(options: LibraryOptions) -> None:
 
 def _examine(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:
     from tuner.integrations import load_model
-    from tuner.library_doctor.library_folders import library_in
-    from tuner.library_doctor.states import examine_files, examine_shapes
+    from tuner.library_doctor.states import examine_files, examine_shapes, library_in
 
     triton = _triton_here() if options.triton is None else options.triton
     library = library_in(options.library, options.tables, triton, environment)

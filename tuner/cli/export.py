@@ -194,7 +194,7 @@ def _adjustment(
     count: int,
 ) -> Callable[[LibraryTable], LibraryTable]:
     from tuner.compare.row_comparison import RowComparison, parts_of
-    from tuner.integrations.never_worse import choose_sizes, never_worse
+    from tuner.integrations.size_rows import choose_sizes, never_worse
     from tuner.settings.sections import CoverageConfig
 
     specs = {name: kernel.spec for name, kernel in kernels.items()}

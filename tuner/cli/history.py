@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from results_db import Store
-    from results_db.regression_records import RegressionRecord
+    from results_db.promotion_records import RegressionRecord
     from results_db.stored_records import TaskInfo
     from tuner.campaign import RunOutcome
     from tuner.settings.sections import Settings

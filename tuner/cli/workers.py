@@ -124,7 +124,7 @@ def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:
         for kind in backend_kinds.timed_kinds():
             yield from ((socket.gethostname(), device) for device in find_devices(kind))
         return
-    from workers.pools.ray_survey import survey
+    from workers.pools.ray_nodes import survey
 
     for node, devices in survey(address, pool.connect_timeout, backend_kinds.timed_kinds()):
         if devices is None:

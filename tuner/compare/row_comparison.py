@@ -16,7 +16,7 @@ from tuner.compare.given_tasks import GivenTask
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
-from tuner.integrations.never_worse import Pair
+from tuner.integrations.size_rows import Pair
 from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 

@@ -16,12 +16,11 @@ from results_db.stored_records import Stage
 from search_spaces.records import Status
 from tuner.engine import trial_records
 from tuner.engine.instructions import Fault, Instruction, Record
-from tuner.engine.jobs import Job, Work
+from tuner.engine.jobs import Job, Work, method_of
 from tuner.engine.losses import MAX_LOSSES, too_many_losses
-from tuner.engine.requests import method_of
 from tuner.engine.task import Task
 from tuner.engine.task_spec import Aim
-from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_table import Trial, TrialState
 from workers.job_records import Artifact, Failure, JobLost, Measured, Measurement
 
 _log = logging.getLogger(__name__)

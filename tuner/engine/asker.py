@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from search_spaces.records import Config, config_key
-from tuner.engine import default_config
+from tuner.engine import warm_start
 from tuner.engine.ranking import Ranking
 from tuner.engine.stopping_rule import StoppingRule
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial import Trial, TrialState
-from tuner.engine.trial_table import TrialTable
+from tuner.engine.trial_table import Trial, TrialState, TrialTable
 from tuner.engine.warm_start import StartConfigs
 from tuner.strategies.strategy import PendingAware
 
@@ -143,7 +142,7 @@ class Asker:
         """A listed config to ask because the default fails, even beyond the budget of trials."""
         if self._closed or self._spec.compile_only or self._spec.aim is not Aim.SEARCH:
             return None
-        return default_config.next_listed(self._spec, self._trials)
+        return warm_start.next_listed(self._spec, self._trials)
 
     def _admit(self, config: Config, source: str) -> Trial:
         trial = self._trials.add(config, source, self._now)

@@ -10,7 +10,7 @@ from tuner.engine.instructions import Build, Record
 from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
 from tuner.engine.task_spec import Aim
-from tuner.engine.trial import TrialState
+from tuner.engine.trial_table import TrialState
 
 #: One extra build is queued per this number of builders, so that no builder waits for the driver.
 _EXTRA = 4

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import Stage
 from tuner.engine.instructions import Build, Measure
-from tuner.engine.jobs import Job, Work, next_batch
-from tuner.engine.requests import build_request, measure_request
+from tuner.engine.jobs import Job, Work, build_request, measure_request, next_batch
 from tuner.engine.task import Task
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_table import Trial, TrialState
 from workers import backend_kinds
 from workers.job_records import Measurement, WorkerInfo
 

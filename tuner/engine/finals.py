@@ -14,10 +14,10 @@ from results_db.stored_records import BaselineRecord, FinalRecord, SelectionReco
 from search_spaces.records import Status, config_key
 from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
 from tuner.base.statistics import compare_pairs, tie_set
-from tuner.engine import default_config, outcome_records
+from tuner.engine import outcome_records, warm_start
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
-from tuner.engine.trial import Trial
+from tuner.engine.trial_table import Trial
 from workers.job_records import Failure, Measurement, Mode, Timing
 from workers.measure.race.elimination import race_looks
 
@@ -85,7 +85,7 @@ class Finals:
         noise = self.search.noise()
         self._noisy = noise > _NEAR
         limit, least = min(max(_NEAR, noise), _FAR), _FEWEST_NOISY if self._noisy else _FEWEST
-        default = default_config.default_of(self.search.spec, self.search.trials)
+        default = warm_start.default_of(self.search.spec, self.search.trials)
         if not self._noisy and ranked and ranked[0] is not default:
             least = 1  # the default is a finalist as well
         for trial in ranked:
@@ -297,7 +297,7 @@ class Finals:
 
     def _default(self) -> Trial | None:
         """The default config; where the kernel's own fails, the fastest listed finalist."""
-        return default_config.default_of(self.search.spec, self.search.trials, self.finalists)
+        return warm_start.default_of(self.search.spec, self.search.trials, self.finalists)
 
     def _choose(self, equals: Sequence[Trial], indistinct: int) -> Trial:
         default = self._default()
@@ -308,7 +308,7 @@ class Finals:
 
     def _with_default_note(self, reason: str) -> str:
         spec, trials = self.search.spec, self.search.trials
-        note = default_config.failed_default_note(spec, trials, self._default())
+        note = warm_start.failed_default_note(spec, trials, self._default())
         return f"{reason}; {note}" if note else reason
 
     def _others(self) -> list[Trial]:

@@ -10,7 +10,7 @@ from search_spaces.records import Status, config_key
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
-from tuner.engine.trial import Trial, TrialState
+from tuner.engine.trial_table import Trial, TrialState
 from workers.job_records import Mode
 
 

@@ -11,7 +11,7 @@ from search_spaces.records import Status, config_key
 from tuner.base.log_ratio import EQUAL, Verdict
 from tuner.base.statistics import TieSet
 from tuner.engine.search import Search
-from tuner.engine.trial import Trial
+from tuner.engine.trial_table import Trial
 from workers.job_records import Failure, Measurement, Mode, Timing
 
 

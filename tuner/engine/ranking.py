@@ -11,7 +11,7 @@ import math
 
 from results_db.stored_records import Source
 from tuner.engine.task_spec import TaskSpec
-from tuner.engine.trial import Trial
+from tuner.engine.trial_table import Trial
 
 _log = logging.getLogger(__name__)
 

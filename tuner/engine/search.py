@@ -15,8 +15,7 @@ from tuner.engine import trial_records
 from tuner.engine.asker import Asker
 from tuner.engine.ranking import Ranking
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial import Trial, TrialState
-from tuner.engine.trial_table import TrialTable
+from tuner.engine.trial_table import Trial, TrialState, TrialTable
 from tuner.engine.warm_start import nearest_winners
 
 #: Local memory per thread above which a variant is measured after all others.

@@ -21,8 +21,8 @@ from tuner.engine.instructions import Fault, Instruction, Record, Select, SetSta
 from tuner.engine.losses import FaultStreak
 from tuner.engine.search import Search
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial import Trial, TrialState
 from tuner.engine.trial_records import of_build, of_duplicate_binary
+from tuner.engine.trial_table import Trial, TrialState
 from workers.job_records import Failure, KernelRef, Measurement, Mode
 from workers.measure.timers.methods import METHODS
 

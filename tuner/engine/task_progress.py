@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, Stage
 from tuner.engine.engine import Engine
+from tuner.engine.finals_time import TimeLeft
 from tuner.engine.range_search import COMPARED
 from tuner.engine.task import Task
 from tuner.engine.task_spec import Aim
-from tuner.engine.time_left import TimeLeft
 from tuner.progress import Progress, TaskProgress
 
 

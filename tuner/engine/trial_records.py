@@ -10,7 +10,7 @@ from typing import Any
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Status
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial import Trial
+from tuner.engine.trial_table import Trial
 from workers.job_records import Artifact, Failure, Measurement, StaticFacts, Timing
 
 

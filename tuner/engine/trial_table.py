@@ -6,14 +6,62 @@ import bisect
 import itertools
 import math
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Config, Status, config_key
-from tuner.engine.trial import Trial, TrialState
 from workers.job_records import Artifact, Failure
 
 
+# -- one config of a task and its progress through build and measurement ---------------------------
+class TrialState(StrEnum):
+    """How far a trial has come."""
+
+    #: Suggested; its build is not ordered yet.
+    ASKED = "asked"
+    #: A builder has it.
+    BUILDING = "building"
+    #: Built; it waits for a device.
+    READY = "ready"
+    #: Built; another trial with the same binary is being measured, and this one takes its result.
+    WAITING = "waiting"
+    #: A device has it.
+    MEASURING = "measuring"
+    #: Recorded.
+    DONE = "done"
+    #: Given up without a result; the search no longer holds it.
+    DROPPED = "dropped"
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """One config of a task, changed by its `TrialTable` only. Equal only if the same object."""
+
+    #: Its place in the order in which the task's configs were asked.
+    number: int
+    config: Config
+    #: The identity of the config.
+    key: str
+    #: What suggested the config: a strategy, or `default`, `warm`, `known`, `polish`.
+    strategy: str
+    state: TrialState = TrialState.ASKED
+    #: Jobs with this trial that were lost or did not reach it.
+    attempt: int = 0
+    artifact: Artifact | None = None
+    record: TrialRecord | None = None
+    #: ln(time in us), once it is known.
+    score: float | None = None
+    #: It was in a job that failed as a whole. Its next measurement has no other candidate.
+    alone: bool = False
+    #: Its artifact for the task's check size, or why there is none; None: not built yet.
+    check_artifact: Artifact | Failure | None = field(default=None, repr=False)
+    #: The engine's clock when it was asked.
+    asked_at: float = 0.0
+
+
+# --------------------------------------------------------------------------------------------------
 class TrialTable(Mapping[str, Trial]):
     """Trials by config key, in the order in which they were asked."""
 

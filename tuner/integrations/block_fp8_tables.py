@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Value, Workload
-from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
-from tuner.integrations.file_names import split_name
+from tuner.integrations.adapter import Adapter, Place, Shape, TableKey, split_name
 from tuner.integrations.model_configs import products_of, quantization_of
 
 _KERNEL, _SCALES, _CODES = "fp8_matmul", "block128", "float8_e4m3fn"

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, Workload
-from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
-from tuner.integrations.file_names import split_name
+from tuner.integrations.adapter import Adapter, Place, Shape, TableKey, split_name
 from tuner.integrations.model_configs import (
     Experts,
     Quantization,

@@ -11,9 +11,8 @@ import re
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device
-from tuner.integrations.adapter import TableKey
+from tuner.integrations.adapter import TableKey, joined_name
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
-from tuner.integrations.file_names import joined_name
 from tuner.integrations.model_configs import Quantization
 from tuner.integrations.moe_tables import MoeAdapter, moe_key, tile_row
 

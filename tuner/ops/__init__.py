@@ -17,8 +17,7 @@ from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
 from tuner.ops.experts import moe
-from tuner.ops.products import conv2d, fp8_linear, linear, matmul
-from tuner.ops.quantizing import quantize
+from tuner.ops.products import conv2d, fp8_linear, linear, matmul, quantize
 from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
 from tuner.ops.tokens import embedding, topk_routing
 from tuner.ops.usage import Report, Use, report

@@ -30,8 +30,8 @@ EXPORTERS = PluginGroup(
         "sglang": "tuner.tables.library_tables:Sglang",
         "space": "tuner.tables.recorded_spaces:Recorded",
         "t4": "tuner.tables.t4:T4",
-        "triton": "tuner.tables.table_files:TritonConfigs",
-        "tuner": "tuner.tables.table_files:Tables",
+        "triton": "tuner.tables.promotion:TritonConfigs",
+        "tuner": "tuner.tables.promotion:Tables",
         "vllm": "tuner.tables.library_tables:Vllm",
     },
 )

@@ -8,19 +8,23 @@ code, device and toolchain (`promotion_evidence.py`). The entries of a range do 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results_db.config_text import split_triton_config
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload, config_key
+from search_spaces.records import Workload, config_key, digest
 from tuner.base.log_ratio import LogRatio
 from tuner.runtime import Entry, Table, TableError, read
 from tuner.runtime._entry import key_of
+from tuner.tables.exporters import File
 from tuner.tables.promotion_evidence import (
     Evidence,
     EvidenceSource,
@@ -29,16 +33,10 @@ from tuner.tables.promotion_evidence import (
     describe_ratio,
     find_record,
 )
-from tuner.tables.published_versions import (
-    bring_back,
-    find_newest,
-    lock_folder,
-    replace_files,
-)
+from tuner.tables.published_versions import bring_back, find_newest, lock_folder, replace_files
 from tuner.tables.range_promotion import WHOLE, RangeUpdate, list_updates, merge_coverage
 from tuner.tables.results import Results, join_space_hashes
-from tuner.tables.table_files import name_files
-from tuner.tables.text import text_of
+from tuner.tables.text import file_name, text_of
 from tuner.tables.valid_sizes import rule_of
 
 if TYPE_CHECKING:
@@ -240,3 +238,47 @@ def _merge(published: Table | None, table: Table, decisions: Sequence[Decision])
         default=table.default if table.default == published.default else None,
         coverage=merge_coverage(published, table, [each.entry for each in promoted]),
     )
+
+
+# -- exporters of tables: the format of `tuner.runtime`, and lists of Triton configs ---------------
+class Tables:
+    """`tuner`: one table per kernel and device, as `tuner.runtime` reads them."""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for name, table in name_files(results):
+            yield File(name, text_of(table).encode(), _tasks(table))
+
+
+class TritonConfigs:
+    """`triton`: a list of configs per key, winner first, each for `triton.Config(**config)`."""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for name, table in name_files(results):
+            rows = [
+                {
+                    "key": dict(entry.key),
+                    "configs": [
+                        split_triton_config(entry.config),
+                        *(split_triton_config(tie) for tie in entry.tie_set if tie != entry.config),
+                    ],
+                }
+                for entry in table.entries
+            ]
+            text = json.dumps(rows, indent=2, sort_keys=True, allow_nan=False) + "\n"
+            yield File(f"{name.removesuffix('.json')}.triton.json", text.encode(), _tasks(table))
+
+
+def name_files(results: Results) -> Iterator[tuple[str, Table]]:
+    """Tables with their file names. Tables of several toolchains get a digest in their names."""
+    count = Counter(file_name(table) for table in results.tables)
+    for table in results.tables:
+        name = file_name(table)
+        if count[name] > 1:
+            suffix = digest([table.launch_hash, dict(table.toolchain)], 6)
+            name = f"{name.removesuffix('.json')}-{suffix}.json"
+        yield name, table
+
+
+def _tasks(table: Table) -> tuple[int, ...]:
+    found = (entry.provenance.get("task") for entry in table.entries)
+    return tuple(sorted(task for task in found if isinstance(task, int)))

@@ -20,7 +20,7 @@ from search_spaces.records import Config, Workload, config_key
 from tuner.base.log_ratio import EQUAL, LogRatio, Verdict
 from tuner.runtime import Entry, Table
 from tuner.runtime._entry import key_of
-from tuner.tables.table_tasks import list_tasks
+from tuner.tables.table_check import list_tasks
 from workers.job_records import Mode
 
 if TYPE_CHECKING:

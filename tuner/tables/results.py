@@ -21,10 +21,13 @@ from tuner.base.import_names import DISTRIBUTION
 from tuner.base.log_ratio import LogRatio, split_ratio
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.runtime.device_code import base_function
-from tuner.tables.implementations import compare_baselines, name_implementation
-from tuner.tables.range_entries import list_coverage, list_entries
-from tuner.tables.valid_sizes import rule_of, valid_sizes
-from tuner.tables.verified_sizes import add_verified
+from tuner.tables.range_entries import (
+    compare_baselines,
+    list_coverage,
+    list_entries,
+    name_implementation,
+)
+from tuner.tables.valid_sizes import add_verified, rule_of, valid_sizes
 from workers import backend_kinds
 
 if TYPE_CHECKING:

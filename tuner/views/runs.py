@@ -28,7 +28,7 @@ from tuner.views.units import format_us
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.regression_records import RegressionRecord
+    from results_db.promotion_records import RegressionRecord
     from results_db.stored_records import RunInfo
     from results_db.task_history import History, RunResult
 

@@ -11,9 +11,9 @@ compilers' cache files, `binary` reads a binary's facts, `limits` applies the de
 from workers.compiling.absent_target import use_target
 from workers.compiling.binary import disassemble
 from workers.compiling.cache import install, read_files, use_cache
-from workers.compiling.counting import Compilations, count_compilations
 from workers.compiling.inductor import cpu_conditions
 from workers.compiling.job import build, build_kernel
+from workers.compiling.launch_key import Compilations, count_compilations
 
 __all__ = [
     "Compilations",

@@ -20,8 +20,7 @@ from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
 from workers.compiling.cache import pack_group
-from workers.compiling.counting import count_compilations
-from workers.compiling.launch_key import LaunchKey
+from workers.compiling.launch_key import LaunchKey, count_compilations
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
 from workers.environment import TRITON, set_variables
 from workers.job_records import Artifact, BuildJob, Failure, StaticFacts

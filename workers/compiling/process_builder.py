@@ -14,7 +14,6 @@ from workers import backend_kinds
 from workers.compiling.job import build
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
-from workers.supervision.error_text import one_line, times
 from workers.supervision.machine_faults import fault_of
 from workers.supervision.supervised_child import (
     ChildDied,
@@ -23,7 +22,7 @@ from workers.supervision.supervised_child import (
     SingleChild,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost, lost_to
+from workers.supervision.worker_lost import WorkerLost, lost_to, one_line, times
 from workers.warm.fork_server import ForkServer
 from workers.warm.preload import WorkerRole
 

@@ -30,7 +30,6 @@ from workers.job_records import (
 from workers.machine_lock import DeviceLock
 from workers.measure.standby_preparation import StandbyPreparation
 from workers.supervision.crash_retry import start
-from workers.supervision.error_text import one_line
 from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
 from workers.supervision.heartbeat import await_processors
 from workers.supervision.machine_faults import fault_of
@@ -40,7 +39,7 @@ from workers.supervision.supervised_child import (
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost
+from workers.supervision.worker_lost import WorkerLost, one_line
 from workers.warm.fork_server import ForkServer
 from workers.warm.preload import Preload, WorkerRole
 from workers.warm.standby import ChildWithStandby

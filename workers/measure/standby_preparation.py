@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from search_spaces.records import Workload
 from workers.job_records import KernelRef, MeasureJob, Mode, PartKind, PartResult, PreparationPart
 from workers.machine_lock import DeviceLock
-from workers.supervision.error_text import one_line
 from workers.supervision.supervised_child import ChildError, SupervisedChild
+from workers.supervision.worker_lost import one_line
 from workers.warm.standby import ChildWithStandby
 
 _log = logging.getLogger(__name__)

@@ -49,8 +49,7 @@ from workers.measure.measurement_session import MeasurementSession
 from workers.measure.monitor import Monitor
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_tensors import Checked, TaskCache, TaskTensors
-from workers.measure.timers.timer import Candidate, Timer
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, Timer, WarmUp
 from workers.supervision.kernel_loading import load_kernel
 
 if TYPE_CHECKING:

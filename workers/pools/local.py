@@ -32,9 +32,8 @@ from workers.job_records import (
     WorkerReady,
 )
 from workers.measure.device_runner import DeviceRunner
-from workers.pools.cores import number, shares
 from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.pools.worker_slots import PoolPlan, WorkerSlot, number, shares
 from workers.quiet_processors import Yielder
 from workers.roles import Pool
 from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of

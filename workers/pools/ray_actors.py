@@ -22,9 +22,8 @@ from workers.job_records import (
 )
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
-from workers.pools.cores import number, shares
 from workers.pools.ray_cluster import ray
-from workers.pools.worker_slots import WorkerSlot
+from workers.pools.worker_slots import WorkerSlot, number, shares
 from workers.quiet_processors import Yielder
 
 _RECORDED = "recorded:"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.base import tracing
-from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     ALONE,
     EXIT_STATUS,
@@ -24,8 +23,130 @@ from workers.supervision.child.messages import (
     frame,
     length_of,
 )
-from workers.supervision.response_deadline import ResponseDeadline
 
+
+# -- the end of the wait for a reply: the request's deadline, or too long without a heartbeat ------
+# While the process is suspended, both stand still.
+class ResponseDeadline:
+    """The deadline of one request, moved by the heartbeats that arrive.
+
+    deadline: on `time.monotonic`, in seconds. max_silence_s: the longest time without a heartbeat
+    after the first one, None for no limit. max_silence_after: other limits, in seconds, by the
+    first word of the last activity.
+    """
+
+    def __init__(
+        self,
+        deadline: float,
+        max_silence_s: float | None = None,
+        max_silence_after: Mapping[str, float] | None = None,
+    ) -> None:
+        self._deadline, self._default_silence_s = deadline, max_silence_s
+        self._max_silence_after = max_silence_after or {}
+        self._last_at = time.monotonic()
+        self.last_activity = ""
+        #: Seconds of the request in which the process was suspended, until the last `resume`.
+        self.suspended_s = 0.0
+        self._lock = threading.Lock()
+        self._suspended_at: float | None = None
+
+    def heartbeat(self, activity: str) -> None:
+        """Take in a heartbeat that has just arrived."""
+        self.last_activity, self._last_at = activity, time.monotonic()
+
+    def suspend(self) -> None:
+        """Count no time until `resume`. For any thread."""
+        with self._lock:
+            if self._suspended_at is None:
+                self._suspended_at = time.monotonic()
+
+    def resume(self) -> None:
+        """Count time again. For any thread."""
+        with self._lock:
+            if self._suspended_at is not None:
+                stood_s = time.monotonic() - self._suspended_at
+                self._suspended_at = None
+                self._deadline += stood_s
+                self._last_at += stood_s
+                self.suspended_s += stood_s
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last heartbeat, or since the request."""
+        with self._lock:
+            return (self._suspended_at or time.monotonic()) - self._last_at
+
+    @property
+    def max_silence_s(self) -> float | None:
+        """The longest silence after the last activity; None for no limit."""
+        if not self.last_activity:
+            return None
+        return self._max_silence_after.get(
+            self.last_activity.partition(" ")[0], self._default_silence_s
+        )
+
+    @property
+    def limited_by_silence(self) -> bool:
+        """Whether the limit on silence ends before the request's own deadline."""
+        with self._lock:
+            return self._ends_at < self._deadline
+
+    @property
+    def until(self) -> float:
+        """The time at which waiting ends unless it is moved meanwhile, on `time.monotonic`."""
+        with self._lock:
+            stood_s = time.monotonic() - self._suspended_at if self._suspended_at else 0.0
+            return self._ends_at + stood_s
+
+    @property
+    def _ends_at(self) -> float:
+        silence_s = self.max_silence_s
+        if silence_s is None:
+            return self._deadline
+        return min(self._deadline, self._last_at + silence_s)
+
+
+# --------------------------------------------------------------------------------------------------
+# -- the output of a supervised process: read at once, so that printing never blocks; end kept -----
+_KEPT_BYTES = 32 * 1024
+_FINISH_TIMEOUT_S = 2.0
+
+
+class CapturedOutput:
+    """The last 32 KiB that arrive at a descriptor. A thread reads it and closes it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._kept = bytearray()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._drain, name="child-output", daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while chunk := os.read(self._descriptor, 65536):
+            with self._lock:
+                self._kept += chunk
+                del self._kept[:-_KEPT_BYTES]
+        os.close(self._descriptor)
+
+    def clear(self) -> None:
+        """Forget what has arrived so far."""
+        with self._lock:
+            self._kept.clear()
+
+    def finish(self) -> None:
+        """Wait for the end of the output, at most two seconds."""
+        self._thread.join(timeout=_FINISH_TIMEOUT_S)
+
+    def text(self) -> str:
+        """What is kept, without control characters."""
+        with self._lock:
+            raw = bytes(self._kept)
+        clean = raw.decode("utf-8", "replace").replace("\r", "\n")
+        return "".join(c for c in clean if c in "\n\t" or c.isprintable())
+
+
+# --------------------------------------------------------------------------------------------------
 _EXIT_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 20
 

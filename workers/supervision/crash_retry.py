@@ -17,7 +17,6 @@ import errno
 import logging
 from collections.abc import Sequence
 
-from workers.supervision.error_text import one_line, times
 from workers.supervision.machine_faults import fault_of, printed_fault, remedy
 from workers.supervision.supervised_child import (
     ChildDied,
@@ -25,7 +24,7 @@ from workers.supervision.supervised_child import (
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost
+from workers.supervision.worker_lost import WorkerLost, one_line, times
 
 _log = logging.getLogger(__name__)
 #: A variant's own crashes after which it is at fault, and deaths of any kind.

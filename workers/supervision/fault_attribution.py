@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from search_spaces.records import Status, config_key
 from workers.job_records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed
-from workers.supervision.error_text import times
 from workers.supervision.supervised_child import ChildDied
+from workers.supervision.worker_lost import times
 
 _log = logging.getLogger(__name__)
 #: The source of a loss: ("candidate", its index), ("baseline", its name), or none of them.

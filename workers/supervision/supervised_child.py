@@ -25,9 +25,8 @@ from typing import Any
 
 from tuner.base import tracing
 from workers.supervision.child.messages import Setup
-from workers.supervision.child_process import ChildProcess, Server
+from workers.supervision.child_process import ChildProcess, ResponseDeadline, Server
 from workers.supervision.process_folders import unused_name
-from workers.supervision.response_deadline import ResponseDeadline
 
 _log = logging.getLogger(__name__)
 #: Seconds for a child to start and create its object; torch from a cold disk takes long to import.

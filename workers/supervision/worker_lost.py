@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from search_spaces.errors import KernelImportError
-from workers.supervision.error_text import one_line
 from workers.supervision.machine_faults import LastingFault, fault_of
 
 
@@ -53,3 +52,18 @@ def lost_to(error: BaseException | None) -> WorkerLost:
 def is_lasting(error: BaseException) -> bool:
     """Whether a job was lost to what will probably meet all other workers, too."""
     return isinstance(error, WorkerLost) and error.lasting
+
+
+# -- errors as one line of text --------------------------------------------------------------------
+_LIMIT = 300
+
+
+def one_line(text: str, limit: int = _LIMIT) -> str:
+    """The text with single spaces, cut to `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
+
+
+def times(count: int) -> str:
+    """`twice`, `3 times`."""
+    return "twice" if count == 2 else f"{count} times"

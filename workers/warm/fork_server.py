@@ -29,9 +29,8 @@ from pathlib import Path
 
 from workers.environment import for_workers
 from workers.supervision import process_folders
-from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import EXIT_STATUS, BranchOrder, ForkOrder, Order, frame
-from workers.supervision.child_process import exit_name, is_readable
+from workers.supervision.child_process import CapturedOutput, exit_name, is_readable
 from workers.warm.preload import Preload, Step
 
 _log = logging.getLogger(__name__)

@@ -33,11 +33,9 @@ from workers.supervision.child.messages import (
     LOADED,
     ForkOrder,
     Order,
-    length_of,
-)
-from workers.supervision.child.process_control import (
     adopt_orphans,
     die_with_parent,
+    length_of,
     set_name,
     wake_on_child_exit,
 )

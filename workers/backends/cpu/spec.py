@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _INDUCTOR = Preload.of(
     *(TORCH, "torch._inductor.compile_fx", "workers.compiling.inductor"),
-    Call("workers.compiling.inductor_sample", "compile_sample"),
+    Call("workers.compiling.inductor", "compile_sample"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.records import Device, Value
 from workers.backend_spec import Peak
 from workers.backends.gpu.spec import GpuSpec
-from workers.backends.hip import limits
+from workers.backends.hip import devices
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.warm.preload import Preload, WorkerRole
 
@@ -24,7 +24,7 @@ class HipSpec(GpuSpec):
     kind = "hip"
     visible_devices = "HIP_VISIBLE_DEVICES"
     usual_target = "hip:gfx942"
-    limits = limits.BY_ARCHITECTURE
+    limits = devices.BY_ARCHITECTURE
 
     def find_devices(self) -> list[Device]:
         from workers.backends.hip.devices import find_devices
@@ -51,7 +51,7 @@ class HipSpec(GpuSpec):
         return super().compile(kernel, job, cache_dir)
 
     def peak(self, device: Device) -> Peak | None:
-        for word, peak in limits.PEAKS.items():
+        for word, peak in devices.PEAKS.items():
             if re.search(rf"\b{word}\b", device.name):
                 return peak
         return None

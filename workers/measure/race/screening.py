@@ -20,8 +20,7 @@ from collections.abc import Sequence
 
 from tuner.base.statistics import compare_pairs
 from workers.job_records import MeasurementProtocol
-from workers.measure.race.interleaving import screening_orders
-from workers.measure.race.samples import CandidateSamples, leader
+from workers.measure.race.samples import CandidateSamples, leader, screening_orders
 from workers.measure.timers.timer import Candidate, Timer
 
 #: Screenings follow each other every few builds, and `cap` and `near` are larger than the error of

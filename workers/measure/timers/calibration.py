@@ -31,8 +31,7 @@ from workers.measure.timers.events import EventTimer
 from workers.measure.timers.kept_calibration import SpotCheck
 from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate, Timer
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, Timer, WarmUp
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import TunerError
 from workers.measure.timers.gpu_timer import GpuTimer, spin
 from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,7 @@ from workers.measure.timers.cupti import CuptiTimer
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.gpu_timer import DEFAULT_QUANTUM_US
 from workers.measure.timers.graph import GraphTimer
-from workers.measure.timers.timer import Timer
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Timer, WarmUp
 
 if TYPE_CHECKING:
     import torch

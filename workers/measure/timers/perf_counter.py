@@ -14,8 +14,7 @@ from workers.measure.timers.slots import (
     plan_slots,
 )
 from workers.measure.timers.thread_team import ThreadTeam
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
+from workers.measure.timers.timer import Candidate, WarmUp
 
 #: A candidate that takes this many times as long as the fastest may have shorter batches: their
 #: bias does not change the ranking.

@@ -20,10 +20,11 @@ from workers.supervision.child.messages import (
     HEARTBEAT,
     REPLY,
     Setup,
+    die_with_parent,
     read_frame,
+    set_name,
     write_frame,
 )
-from workers.supervision.child.process_control import die_with_parent, set_name
 
 
 def work(requests: int, replies: int, reaper: int, name: str) -> None:
