@@ -79,20 +79,12 @@ ROOMS = {
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",
+        "tuner.tables",
     },
     "tuner.library_doctor": {
         "tuner.campaign",
         "tuner.integrations",
         "tuner.progress",
-        "tuner.settings",
-        "tuner.tables",
-    },
-    "tuner.upgrade": {
-        "tuner.compare",
-        "tuner.campaign",
-        "tuner.engine",
-        "tuner.progress",
-        "tuner.runtime",
         "tuner.settings",
         "tuner.tables",
     },
@@ -106,12 +98,11 @@ ROOMS = {
     "workers.quiet_processors": {"workers.machine_lock"},
     "workers.user_cache": set[str](),
     "workers.toolchain": {"workers.environment", "workers.host", "workers.nvml"},
-    "workers.supervision": {"workers.job_records"},
-    "workers.warm": {
+    "workers.processes": {
         "workers.backend_kinds",
         "workers.backend_spec",
         "workers.environment",
-        "workers.supervision",
+        "workers.job_records",
     },
     # Pools use builders and runners; these do not know pools.
     "workers.compiling": {
@@ -120,10 +111,9 @@ ROOMS = {
         "workers.environment",
         "workers.host",
         "workers.job_records",
-        "workers.supervision",
+        "workers.processes",
         "workers.toolchain",
         "workers.user_cache",
-        "workers.warm",
     },
     "workers.measure": {
         "workers.backend_kinds",
@@ -133,10 +123,9 @@ ROOMS = {
         "workers.machine_lock",
         "workers.quiet_processors",
         "workers.job_records",
-        "workers.supervision",
+        "workers.processes",
         "workers.toolchain",
         "workers.user_cache",
-        "workers.warm",
     },
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from workers.compiling.process_builder import ProcessBuilder
     from workers.measure.device_runner import DeviceRunner
     from workers.pools import create as create_pool
-    from workers.supervision.supervised_child import (
+    from workers.processes.supervised_child import (
         ChildDied,
         ChildError,
         ChildTimeout,
         SupervisedChild,
     )
-    from workers.supervision.worker_lost import WorkerLost
+    from workers.processes.worker_lost import WorkerLost
 
 __all__ = [
     "ChildDied",
@@ -35,12 +35,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ChildDied": "workers.supervision.supervised_child",
-        "ChildError": "workers.supervision.supervised_child",
-        "ChildTimeout": "workers.supervision.supervised_child",
+        "ChildDied": "workers.processes.supervised_child",
+        "ChildError": "workers.processes.supervised_child",
+        "ChildTimeout": "workers.processes.supervised_child",
         "DeviceRunner": "workers.measure.device_runner",
         "ProcessBuilder": "workers.compiling.process_builder",
-        "SupervisedChild": "workers.supervision.supervised_child",
+        "SupervisedChild": "workers.processes.supervised_child",
         "WorkerLost": "workers.compiling.process_builder",
         "create_pool": "workers.pools:create",
     },

@@ -15,7 +15,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value
 from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.warm.preload import Preload, WorkerRole
+from workers.processes.preload import Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

@@ -18,8 +18,8 @@ from tuner.campaign import RunOptions, run_campaign
 from tuner.progress import Progress
 from tuner.settings import validate
 from workers.job_records import KernelRef
-from workers.supervision.kernel_loading import load_kernel
-from workers.supervision.machine_faults import MachineFault
+from workers.processes.kernel_loading import load_kernel
+from workers.processes.machine_faults import MachineFault
 
 KERNELS = Path(__file__).parents[1] / "spaces" / "identity_kernels"
 CAMPAIGN = {

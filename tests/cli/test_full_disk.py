@@ -31,7 +31,7 @@ from workers.job_records import (
     Mode,
 )
 from workers.measure.device_runner import DeviceRunner
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.worker_lost import WorkerLost
 
 ROOT = Path(__file__).parents[2]
 COMPILED = """version: 1

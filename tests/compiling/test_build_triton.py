@@ -22,7 +22,7 @@ from workers.compiling import build, build_kernel, count_compilations, install, 
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef
-from workers.warm.fork_server import ForkServer
+from workers.processes.fork_server import ForkServer
 
 CONFIG = {"block": 512, "factor": 2.5, "num_warps": 4}
 DOT = {"bm": 128, "bn": 256, "bk": 64, "num_warps": 8, "num_stages": 3}

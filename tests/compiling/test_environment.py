@@ -14,10 +14,10 @@ from workers import environment
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.job_records import Artifact, BuildJob, KernelRef
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.fork_server import ForkServer
+from workers.processes.preload import Preload
+from workers.processes.worker_lost import WorkerLost
 from workers.toolchain import differences, inductor_toolchain, mismatch, triton_toolchain
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import Preload
 
 CPU = BuildJob(
     "cpu",

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from workers.backends.cpu.spec import CpuSpec
-from workers.warm.preload import Call, WorkerRole
+from workers.processes.preload import Call, WorkerRole
 
 PREPARE = """
 import os, threading

@@ -16,8 +16,8 @@ from workers.compiling.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef
 from workers.measure.failure_values import failure_of
-from workers.supervision.machine_faults import MachineFault, fault_of, is_named_in
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.machine_faults import MachineFault, fault_of, is_named_in
+from workers.processes.worker_lost import WorkerLost
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 

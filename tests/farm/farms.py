@@ -320,7 +320,7 @@ def worker_processes(root: int) -> list[WorkerProcesses]:
     for pid in tree:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.warm.server_process" in words and descends(pid, root, tree):
+            if b"workers.processes.server_process" in words and descends(pid, root, tree):
                 names[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     found = []
     for pid, name in names.items():

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
-from workers.supervision.heartbeat import heartbeat
-from workers.supervision.process_folders import shared_folder
+from workers.processes.heartbeat import heartbeat
+from workers.processes.process_folders import shared_folder
 
 #: The processes that have loaded this module.
 LOADED: list[int] = []

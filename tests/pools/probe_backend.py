@@ -26,9 +26,9 @@ from workers.job_records import (
     Timing,
 )
 from workers.measure.device_runner import DeviceRunner
+from workers.processes.heartbeat import await_processors, heartbeat
+from workers.processes.preload import Call, Preload, WorkerRole
 from workers.roles import Backend
-from workers.supervision.heartbeat import await_processors, heartbeat
-from workers.warm.preload import Call, Preload, WorkerRole
 
 
 class ProbeSpec(BackendSpec):

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from workers.supervision.supervised_child import SupervisedChild
-from workers.warm.fork_server import ForkServer
+from workers.processes.fork_server import ForkServer
+from workers.processes.supervised_child import SupervisedChild
 
 #: How long tests wait for an event that must come, and for an answer: no outcome hangs on it.
 LIMIT_S = 200.0
@@ -46,7 +46,7 @@ def named(root: int, name: str) -> list[int]:
 
 def forked(root: int) -> list[int]:
     """All fork servers, reapers and workers below `root`."""
-    return [pid for pid in below(root) if "workers.warm.server_process" in title(pid)]
+    return [pid for pid in below(root) if "workers.processes.server_process" in title(pid)]
 
 
 def process_name(pid: int) -> str:

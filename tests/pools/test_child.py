@@ -16,8 +16,8 @@ from probe_backend import state_of
 from processes import LIMIT_S, alive, below, child_of, kill, named, wait_until
 
 from search_spaces.errors import KernelError
-from workers.supervision.heartbeat import heartbeat, sent_by
-from workers.supervision.supervised_child import (
+from workers.processes.heartbeat import heartbeat, sent_by
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
@@ -134,7 +134,7 @@ def test_messages_larger_than_any_pipe(child):
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 def test_a_crash_is_named_and_logged_and_the_next_request_has_a_new_child(child, number, caplog):
-    caplog.set_level(logging.INFO, "workers.supervision")
+    caplog.set_level(logging.INFO, "workers.processes")
     with pytest.raises(ChildDied) as death:
         child.request("signal", number, "first\nthe cause", timeout_s=LIMIT_S)
     assert death.value.exit_status == number.name
@@ -228,8 +228,8 @@ def test_retiring_interrupts_a_request_for_good(child):
 _DRIVER = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from workers.supervision.supervised_child import SupervisedChild
-from workers.warm.fork_server import ForkServer
+from workers.processes.supervised_child import SupervisedChild
+from workers.processes.fork_server import ForkServer
 server = ForkServer("orphan", shared=True)
 child = SupervisedChild("child_targets:Target", name="orphan", server=server)
 # Started by a thread that ends: a child belongs to the process, not to the thread.
@@ -287,12 +287,12 @@ def test_temporary_files_go_with_their_child(child, tmp_path, monkeypatch, end):
 _STARTING = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import workers.supervision.child_process
-from workers.supervision.supervised_child import SupervisedChild
-from workers.warm.fork_server import ForkServer
+import workers.processes.child_process
+from workers.processes.supervised_child import SupervisedChild
+from workers.processes.fork_server import ForkServer
 
 # Ends right after it has ordered its child, which has neither a reaper nor a worker yet.
-workers.supervision.child_process.CapturedOutput = lambda descriptor: os.kill(os.getpid(), 9)
+workers.processes.child_process.CapturedOutput = lambda descriptor: os.kill(os.getpid(), 9)
 SupervisedChild("child_targets:Target", name="orphan", server=ForkServer()).start()
 """
 

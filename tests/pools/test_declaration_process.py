@@ -13,8 +13,8 @@ from search_spaces.records import Workload
 from workers.device import offline
 from workers.job_records import DeclarationJob, KernelRef
 from workers.pools.declaration_process import DeclarationProcess
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import Preload
+from workers.processes.fork_server import ForkServer
+from workers.processes.preload import Preload
 
 DEVICE = offline("cuda:90")
 WORKLOAD = Workload.of(rows=8, cols=64, dtype="float32")

@@ -18,9 +18,9 @@ from workers.job_records import (
     Timing,
     WorkerInfo,
 )
-from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
-from workers.supervision.supervised_child import ChildDied
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.fault_attribution import FaultAttribution, Loss, Reply
+from workers.processes.supervised_child import ChildDied
+from workers.processes.worker_lost import WorkerLost
 
 DEVICE, TOOLCHAIN = Device("cuda", "GPU", "cuda:90"), Toolchain()
 WRONG = Failure(Status.CORRECTNESS, "wrong")
@@ -219,7 +219,7 @@ def test_a_job_that_fails_before_its_first_candidate_fails_as_a_whole(caplog):
     def attempt(_: MeasureJob) -> Loss:
         return _died("SIGSEGV", "")
 
-    caplog.set_level(logging.INFO, "workers.supervision")
+    caplog.set_level(logging.INFO, "workers.processes")
     result = FaultAttribution(job_of(4, Mode.RACE), attempt, no_info).measure()
     assert isinstance(result, Failure)
     assert result.message == "crashed the device process (SIGSEGV) twice: the cause"

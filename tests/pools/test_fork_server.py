@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import LIMIT_S, alive, below, forked, kill, named, process_name, wait_until
 
-from workers.supervision.supervised_child import ChildDied, SupervisedChild
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import Call, Preload, Step, Variable
+from workers.processes.fork_server import ForkServer
+from workers.processes.preload import Call, Preload, Step, Variable
+from workers.processes.supervised_child import ChildDied, SupervisedChild
 
 NAME = "forked-3"
 PATHS = (str(Path(__file__).parent),)

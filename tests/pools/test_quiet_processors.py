@@ -26,9 +26,9 @@ from workers.job_records import (
 )
 from workers.machine_lock import DeviceLock, MachineLock
 from workers.pools import create
-from workers.supervision import child_process
-from workers.supervision.child_process import ResponseDeadline
-from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
+from workers.processes import child_process
+from workers.processes.child_process import ResponseDeadline
+from workers.processes.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
 HERE = str(Path(__file__).parent)
 

@@ -9,7 +9,7 @@ from ray import exceptions
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 
 from workers.pools.ray_errors import ray_reason, ray_remedy
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.worker_lost import WorkerLost
 
 
 def died(message: str) -> exceptions.ActorDiedError:

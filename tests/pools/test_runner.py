@@ -21,7 +21,7 @@ from workers.job_records import (
 )
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import create
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.worker_lost import WorkerLost
 
 NAME = "probe-7"
 

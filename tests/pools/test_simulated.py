@@ -23,7 +23,7 @@ from workers.job_records import (
     Mode,
     Timing,
 )
-from workers.supervision.worker_lost import WorkerLost
+from workers.processes.worker_lost import WorkerLost
 
 
 class Recording:

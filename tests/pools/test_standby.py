@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from processes import LIMIT_S, child_of, kill, named, wait_until
 
-from workers.supervision.supervised_child import SupervisedChild
-from workers.warm.standby import ChildWithStandby
+from workers.processes.standby import ChildWithStandby
+from workers.processes.supervised_child import SupervisedChild
 
 NAME = "standby-7"
 

@@ -18,8 +18,8 @@ from tuner.base import tracing
 from tuner.traces import record, timeline_so_far, trace_events
 from tuner.traces import timeline as timelines
 from workers import SupervisedChild
-from workers.supervision.supervised_child import ChildDied
-from workers.warm.fork_server import ForkServer
+from workers.processes.fork_server import ForkServer
+from workers.processes.supervised_child import ChildDied
 
 CHILD = """
 import os, signal, time

@@ -24,7 +24,7 @@ from tuner.campaign.range_workloads import read_line
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
 from workers.job_records import WorkerInfo
-from workers.supervision import machine_faults
+from workers.processes import machine_faults
 
 if TYPE_CHECKING:
     from results_db import Store

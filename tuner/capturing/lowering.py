@@ -21,14 +21,14 @@ from tuner.capturing.grids import compiled_in
 from tuner.runtime import kernel_hash
 from tuner.runtime._own_configs import hook_of
 from workers.backend_kinds import spec
-from workers.supervision.supervised_child import (
+from workers.processes.fork_server import ForkServer
+from workers.processes.preload import TORCH, Preload, WorkerRole
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import TORCH, Preload, WorkerRole
 
 _log = logging.getLogger(__name__)
 _TARGET = "cuda:90"

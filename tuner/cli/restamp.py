@@ -19,7 +19,7 @@ from tuner.cli.variant_options import QuietOption
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
-    from tuner.upgrade import Carried
+    from tuner.compare import Carried
 
 _COLUMNS = ("of", "kernel", "workload", "result", "reason")
 
@@ -50,7 +50,7 @@ def restamp(
     nothing is timed. Exits with 1 if something has to be measured again.
     """
     settings, base = settings_of(config)
-    from tuner.upgrade import restamp_results, restamp_tables, tables_here
+    from tuner.compare import restamp_results, restamp_tables, tables_here
 
     own = configured_kernels(settings, base, kernel or ())
     refused = False

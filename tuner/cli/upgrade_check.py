@@ -25,8 +25,8 @@ from tuner.cli.variant_options import QuietOption, config_cell
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
+    from tuner.compare import EntryOutcome, Refused, Retuned, TableHere
     from tuner.settings.sections import Settings
-    from tuner.upgrade import EntryOutcome, Refused, Retuned, TableHere
 
 _COLUMNS = (
     "kernel",
@@ -113,7 +113,7 @@ def upgrade_check(
     """
     _check_options(retune, build_only, trials)
     settings, base = settings_of(config)
-    from tuner.upgrade import CheckOptions, check_entries, tables_here
+    from tuner.compare import CheckOptions, check_entries, tables_here
 
     own = configured_kernels(settings, base, kernel or ())
     tables, refused = tables_here(
@@ -171,7 +171,7 @@ def _retune(
 ) -> tuple[list[Retuned], bool]:
     """The tables, and whether the campaign was interrupted."""
     from tuner.campaign import Control
-    from tuner.upgrade import retune
+    from tuner.compare import retune
 
     control = Control()
     with interruptible(control), show_progress(not quiet) as show:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.engine.instructions import Fault
 from workers.job_records import WorkerGone
-from workers.supervision.machine_faults import LOST
+from workers.processes.machine_faults import LOST
 
 #: A trial is given up after this many jobs that were lost.
 MAX_LOSSES = 8

@@ -30,7 +30,7 @@ from search_spaces.records import digest
 from workers import toolchain, user_cache
 from workers.environment import INDUCTOR, set_variables
 from workers.host import cpu_device
-from workers.supervision.machine_faults import fault_of
+from workers.processes.machine_faults import fault_of
 
 #: The folder of the probes' results below a cache folder.
 ISA = "isa"

@@ -18,7 +18,7 @@ from search_spaces.errors import KernelError, KernelImportError, TunerError
 from search_spaces.records import Device, Status
 from workers import backend_kinds
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.supervision.machine_faults import LastingFault, MachineFault, fault_of
+from workers.processes.machine_faults import LastingFault, MachineFault, fault_of
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -40,7 +40,7 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     """
     from search_spaces.identity import refuse_unnamed
     from search_spaces.registry import is_ours
-    from workers.supervision.kernel_loading import load_kernel
+    from workers.processes.kernel_loading import load_kernel
 
     before = frozenset(sys.modules)
     with modules_of(None if is_ours(job.kernel.spec) else job.device):

@@ -12,7 +12,7 @@ import resource
 from pathlib import Path
 
 from workers import toolchain
-from workers.supervision.machine_faults import FILE_SIZE, LastingFault
+from workers.processes.machine_faults import FILE_SIZE, LastingFault
 
 #: The largest files that compilers write, rounded up: precompiled headers of C++, and binaries.
 CPP_BYTES, TRITON_BYTES = 256 << 20, 16 << 20

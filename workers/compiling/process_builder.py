@@ -13,18 +13,18 @@ from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.compiling.job import build
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
-from workers.supervision.machine_faults import fault_of
-from workers.supervision.supervised_child import (
+from workers.processes.crash_retry import at_fault, crash_message, raise_if_killed, start
+from workers.processes.fork_server import ForkServer
+from workers.processes.machine_faults import fault_of
+from workers.processes.preload import WorkerRole
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SingleChild,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost, lost_to, one_line, times
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import WorkerRole
+from workers.processes.worker_lost import WorkerLost, lost_to, one_line, times
 
 _WARM_TIMEOUT_S = 120.0
 
@@ -40,7 +40,7 @@ class ProcessBuilder(SingleChild):
     and close; by default it has its own.
 
     A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
-    process (`workers.supervision.crash_retry`). Raises WorkerLost if the kernel or the machine is
+    process (`workers.processes.crash_retry`). Raises WorkerLost if the kernel or the machine is
     at fault, or if no child process can be started.
     """
 

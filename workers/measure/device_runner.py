@@ -29,20 +29,20 @@ from workers.job_records import (
 )
 from workers.machine_lock import DeviceLock
 from workers.measure.standby_preparation import StandbyPreparation
-from workers.supervision.crash_retry import start
-from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
-from workers.supervision.heartbeat import await_processors
-from workers.supervision.machine_faults import fault_of
-from workers.supervision.supervised_child import (
+from workers.processes.crash_retry import start
+from workers.processes.fault_attribution import FaultAttribution, Loss, Reply
+from workers.processes.fork_server import ForkServer
+from workers.processes.heartbeat import await_processors
+from workers.processes.machine_faults import fault_of
+from workers.processes.preload import Preload, WorkerRole
+from workers.processes.standby import ChildWithStandby
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost, one_line
-from workers.warm.fork_server import ForkServer
-from workers.warm.preload import Preload, WorkerRole
-from workers.warm.standby import ChildWithStandby
+from workers.processes.worker_lost import WorkerLost, one_line
 
 _PROBE_TIMEOUT_S = 120.0
 #: Modes whose times are reported. A standby that opens the device could disturb them.
@@ -58,7 +58,7 @@ class DeviceRunner:
 
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
     timeout, a crash, an unexpected exception and a reply that leaves the device poisoned.
-    `workers.supervision.fault_attribution` finds the candidate at fault and repeats the others. A
+    `workers.processes.fault_attribution` finds the candidate at fault and repeats the others. A
     confirmation runs in a process that has launched no variant of its task: the standby, which
     prepares the task's inputs, references and baselines while the other process searches, or a new
     one.

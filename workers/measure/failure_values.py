@@ -6,7 +6,7 @@ from search_spaces import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from workers.job_records import Artifact, Failure
-from workers.supervision.machine_faults import fault_of
+from workers.processes.machine_faults import fault_of
 
 _LINE_CHARS = 300
 _DETAIL_CHARS = 20_000

@@ -18,7 +18,7 @@ from workers.measure.session_backend import PreparedCandidate, SessionBackend
 from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.graph import CaptureFailed
 from workers.measure.timers.timer import Candidate, Timer
-from workers.supervision.heartbeat import await_processors, heartbeat
+from workers.processes.heartbeat import await_processors, heartbeat
 
 #: A median below this share of the roofline bound is refused.
 _ROOFLINE_SHARE = 0.9

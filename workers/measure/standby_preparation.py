@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from search_spaces.records import Workload
 from workers.job_records import KernelRef, MeasureJob, Mode, PartKind, PartResult, PreparationPart
 from workers.machine_lock import DeviceLock
-from workers.supervision.supervised_child import ChildError, SupervisedChild
-from workers.supervision.worker_lost import one_line
-from workers.warm.standby import ChildWithStandby
+from workers.processes.standby import ChildWithStandby
+from workers.processes.supervised_child import ChildError, SupervisedChild
+from workers.processes.worker_lost import one_line
 
 _log = logging.getLogger(__name__)
 #: Tasks that a standby prepares and keeps at a time.

@@ -50,7 +50,7 @@ from workers.measure.monitor import Monitor
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_tensors import Checked, TaskCache, TaskTensors
 from workers.measure.timers.timer import Candidate, Timer, WarmUp
-from workers.supervision.kernel_loading import load_kernel
+from workers.processes.kernel_loading import load_kernel
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from workers.job_records import PoolSpec
+    from workers.processes.pool_servers import end_prestarted, prestart
     from workers.roles import Pool
-    from workers.warm.pool_servers import end_prestarted, prestart
 
 __all__ = ["create", "end_prestarted", "names", "prestart"]
 
@@ -31,8 +31,8 @@ POOLS = PluginGroup(
 __getattr__ = lazy_names(
     __name__,
     {
-        "end_prestarted": "workers.warm.pool_servers",
-        "prestart": "workers.warm.pool_servers",
+        "end_prestarted": "workers.processes.pool_servers",
+        "prestart": "workers.processes.pool_servers",
     },
 )
 
@@ -49,7 +49,7 @@ def create(spec: PoolSpec) -> Pool:
     its workers would ask for one as well.
     """
     from search_spaces.registry import refuse_nested
-    from workers.warm.fork_server import IN_WORKER
+    from workers.processes.fork_server import IN_WORKER
 
     refuse_nested("a pool of workers")
     if IN_WORKER in os.environ:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import KernelError, TunerError
 from tuner.base.tracing import span
 from workers.job_records import DeclarationJob, KernelRef
-from workers.supervision.crash_retry import crash_message
-from workers.supervision.supervised_child import (
+from workers.processes.crash_retry import crash_message
+from workers.processes.fork_server import ForkServer
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SingleChild,
     SupervisedChild,
 )
-from workers.warm.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -111,7 +111,7 @@ class DeclarationService:
 
     def check(self, job: DeclarationJob) -> None:
         """Raise `KernelError` for the first mistake of a declaration."""
-        from workers.supervision.kernel_loading import load_kernel
+        from workers.processes.kernel_loading import load_kernel
 
         key = job.kernel, job.device
         if key not in self._kernels:

@@ -34,10 +34,10 @@ from workers.job_records import (
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.declaration_process import DeclarationProcess
 from workers.pools.worker_slots import PoolPlan, WorkerSlot, number, shares
+from workers.processes.pool_servers import PoolServers, take_servers
+from workers.processes.worker_lost import is_lasting, reason_of, remedy_of
 from workers.quiet_processors import Yielder
 from workers.roles import Pool
-from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
-from workers.warm.pool_servers import PoolServers, take_servers
 
 _log = logging.getLogger(__name__)
 #: A runner that fails to start this many times in a row is given up.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workers.pools.ray_cluster import ray
-from workers.supervision.worker_lost import is_lasting, one_line, reason_of, remedy_of
+from workers.processes.worker_lost import is_lasting, one_line, reason_of, remedy_of
 
 
 def ray_reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
 from workers.environment import set_variables
-from workers.supervision.child_process import exit_name
+from workers.processes.child_process import exit_name
 
 # Ray would print these lines to the driver's stdout, which is for data. It reads the setting when
 # it is imported. The pool itself reports dead workers and nodes, and many runners on one machine

@@ -37,8 +37,8 @@ from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
 from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.processes.worker_lost import WorkerLost
 from workers.roles import Pool
-from workers.supervision.worker_lost import WorkerLost
 
 _log = logging.getLogger(__name__)
 #: A runner that fails to find its device this many times in a row is given up.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from search_spaces.records import Device, Toolchain, Value
 from workers.backend_spec import BackendSpec, Describe
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.warm.preload import STATISTICS, TORCH, Call, Preload, WorkerRole
+from workers.processes.preload import STATISTICS, TORCH, Call, Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

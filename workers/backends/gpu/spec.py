@@ -12,8 +12,7 @@ from search_spaces.records import Device
 from workers import backend_kinds
 from workers.backend_spec import BackendSpec
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.supervision.process_folders import shared_folder
-from workers.warm.preload import (
+from workers.processes.preload import (
     BEFORE_TORCH,
     ENVIRONMENT,
     STATISTICS,
@@ -23,6 +22,7 @@ from workers.warm.preload import (
     Variable,
     WorkerRole,
 )
+from workers.processes.process_folders import shared_folder
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

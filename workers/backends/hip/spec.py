@@ -11,7 +11,7 @@ from workers.backend_spec import Peak
 from workers.backends.gpu.spec import GpuSpec
 from workers.backends.hip import devices
 from workers.job_records import Artifact, BuildJob, Failure
-from workers.warm.preload import Preload, WorkerRole
+from workers.processes.preload import Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Value
 from workers.backend_spec import BackendSpec, Describe
-from workers.warm.preload import TORCH, Preload, Variable, WorkerRole
+from workers.processes.preload import TORCH, Preload, Variable, WorkerRole
 
 if TYPE_CHECKING:
     from workers.roles import Backend

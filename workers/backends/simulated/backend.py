@@ -31,9 +31,9 @@ from workers.backends.simulated.build import (
     recorded_space,
 )
 from workers.job_records import Artifact, Failure, MeasureJob, Measurement, Mode, Timing
+from workers.processes.heartbeat import heartbeat
+from workers.processes.worker_lost import WorkerLost
 from workers.roles import Backend
-from workers.supervision.heartbeat import heartbeat
-from workers.supervision.worker_lost import WorkerLost
 
 if TYPE_CHECKING:
     from workers.measure.timers.timer import Candidate

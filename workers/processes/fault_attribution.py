@@ -1,10 +1,10 @@
 """Fault attribution: which candidate is at fault when a job loses its device process.
 
-The process reports what it works on (`workers.supervision.heartbeat`). The rules:
+The process reports what it works on (`workers.processes.heartbeat`). The rules:
 
 - A candidate that hangs while it is worked on is at fault.
 - A candidate whose process crashes is measured again without the others. A second crash is its own
-  (`workers.supervision.crash_retry`).
+  (`workers.processes.crash_retry`).
 - A loss while all candidates are timed names none. Candidates of a screening are then measured one
   at a time with the incumbent. Candidates of a race or confirmation, whose times count only in one
   pass, are each tried alone; those that run are measured together again.
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 from search_spaces.records import Status, config_key
 from workers.job_records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
-from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed
-from workers.supervision.supervised_child import ChildDied
-from workers.supervision.worker_lost import times
+from workers.processes.crash_retry import at_fault, crash_message, raise_if_killed
+from workers.processes.supervised_child import ChildDied
+from workers.processes.worker_lost import times
 
 _log = logging.getLogger(__name__)
 #: The source of a loss: ("candidate", its index), ("baseline", its name), or none of them.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.base import tracing
-from workers.supervision.child.messages import (
+from workers.processes.child.messages import (
     ALONE,
     EXIT_STATUS,
     LENGTH_BYTES,
@@ -152,7 +152,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Server(Protocol):
-    """What children fork from (`workers.warm.fork_server`)."""
+    """What children fork from (`workers.processes.fork_server`)."""
 
     @property
     def loading(self) -> bool: ...

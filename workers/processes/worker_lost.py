@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from search_spaces.errors import KernelImportError
-from workers.supervision.machine_faults import LastingFault, fault_of
+from workers.processes.machine_faults import LastingFault, fault_of
 
 
 class WorkerLost(Exception):

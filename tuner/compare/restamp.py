@@ -24,22 +24,16 @@ from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, Workload, config_key
-from tuner.compare import (
-    BenchTarget,
-    Evaluated,
-    GivenTask,
-    Variant,
-    bench_target,
-    evaluate,
-    find_spec,
-)
+from tuner.compare.given_tasks import Evaluated, GivenTask, evaluate
+from tuner.compare.named_configs import Variant
+from tuner.compare.tables_here import TableHere
+from tuner.compare.targets import BenchTarget, bench_target, find_spec
 from tuner.engine import Aim
 from tuner.progress import ProgressCallback
 from tuner.settings.sections import Settings
 from tuner.tables.results import digest_binaries
 from tuner.tables.text import text_of
 from tuner.tables.valid_sizes import renew_sizes, rule_of
-from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from workers.supervision.child.messages import EXIT_STATUS, wake_on_child_exit
+from workers.processes.child.messages import EXIT_STATUS, wake_on_child_exit
 
 _KILL_TIMEOUT_S = 5.0
 _POLL_S = 0.002

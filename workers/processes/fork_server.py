@@ -28,17 +28,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from workers.environment import for_workers
-from workers.supervision import process_folders
-from workers.supervision.child.messages import EXIT_STATUS, BranchOrder, ForkOrder, Order, frame
-from workers.supervision.child_process import CapturedOutput, exit_name, is_readable
-from workers.warm.preload import Preload, Step
+from workers.processes import process_folders
+from workers.processes.child.messages import EXIT_STATUS, BranchOrder, ForkOrder, Order, frame
+from workers.processes.child_process import CapturedOutput, exit_name, is_readable
+from workers.processes.preload import Preload, Step
 
 _log = logging.getLogger(__name__)
 #: The folder of the packages, for children whose own import paths lack it.
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 #: An environment variable that every child and its descendants have.
 IN_WORKER = "TUNER_IN_WORKER"
-_PROGRAM = "workers.warm.server_process"
+_PROGRAM = "workers.processes.server_process"
 _EXIT_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 

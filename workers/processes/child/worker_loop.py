@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from search_spaces import log_file
 from tuner.base import tracing
-from workers.supervision import heartbeat
-from workers.supervision.child.messages import (
+from workers.processes import heartbeat
+from workers.processes.child.messages import (
     ALONE,
     HEARTBEAT,
     REPLY,

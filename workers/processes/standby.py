@@ -11,9 +11,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from workers.supervision.crash_retry import start
-from workers.supervision.supervised_child import SupervisedChild
-from workers.supervision.worker_lost import one_line
+from workers.processes.crash_retry import start
+from workers.processes.supervised_child import SupervisedChild
+from workers.processes.worker_lost import one_line
 
 _log = logging.getLogger(__name__)
 #: After this many failed starts in a row, perhaps for lack of memory, no standby is started again.

@@ -3,11 +3,11 @@
     child = SupervisedChild("package.module:Factory", {"index": 0}, server=ForkServer("runner-0"))
     child.request("method", 1, 2, timeout_s=10.0)
 
-The first request starts the process, forked from a server (`workers.warm.fork_server`). It
+The first request starts the process, forked from a server (`workers.processes.fork_server`). It
 imports the factory and keeps the object that the factory returns; each request calls a method of
-it. Messages use pipes of their own (`workers.supervision.child.messages`), so printing does not
+it. Messages use pipes of their own (`workers.processes.child.messages`), so printing does not
 disturb them. The process ends with its parent, also after `kill -9`, and its reaper then kills its
-descendants and removes its scratch folder (`workers.supervision.child.reaper`).
+descendants and removes its scratch folder (`workers.processes.child.reaper`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base import tracing
-from workers.supervision.child.messages import Setup
-from workers.supervision.child_process import ChildProcess, ResponseDeadline, Server
-from workers.supervision.process_folders import unused_name
+from workers.processes.child.messages import Setup
+from workers.processes.child_process import ChildProcess, ResponseDeadline, Server
+from workers.processes.process_folders import unused_name
 
 _log = logging.getLogger(__name__)
 #: Seconds for a child to start and create its object; torch from a cold disk takes long to import.

@@ -17,14 +17,14 @@ import errno
 import logging
 from collections.abc import Sequence
 
-from workers.supervision.machine_faults import fault_of, printed_fault, remedy
-from workers.supervision.supervised_child import (
+from workers.processes.machine_faults import fault_of, printed_fault, remedy
+from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost, one_line, times
+from workers.processes.worker_lost import WorkerLost, one_line, times
 
 _log = logging.getLogger(__name__)
 #: A variant's own crashes after which it is at fault, and deaths of any kind.

@@ -29,8 +29,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workers.warm.fork_server import IN_WORKER, ForkServer
-from workers.warm.preload import WORKERS, Import, Preload, Step, Variable, WorkerRole
+from workers.processes.fork_server import IN_WORKER, ForkServer
+from workers.processes.preload import WORKERS, Import, Preload, Step, Variable, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.records import Device, Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workers.supervision.machine_faults import MachineFault
+from workers.processes.machine_faults import MachineFault
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

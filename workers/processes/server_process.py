@@ -1,8 +1,8 @@
 """The program of a fork server: loads libraries once, then forks a reaper and a worker per order.
 
-    python -m workers.warm.server_process SOCKET PATHS NAME
+    python -m workers.processes.server_process SOCKET PATHS NAME
 
-`workers.warm.fork_server` starts it. It may also fork a branch: a fork server that has
+`workers.processes.fork_server` starts it. It may also fork a branch: a fork server that has
 loaded what this one has, and then loads more. The server outlives its children and they outlive it;
 a branch ends with its server. The server kills the session of a reaper that was itself
 killed. Callers that kill their direct children when they end, as Ray's processes do, kill the
@@ -25,8 +25,8 @@ from contextlib import suppress
 from typing import Any
 
 from tuner.base import tracing
-from workers.supervision import process_folders
-from workers.supervision.child.messages import (
+from workers.processes import process_folders
+from workers.processes.child.messages import (
     DESCRIPTORS,
     EXIT_STATUS,
     LENGTH_BYTES,
@@ -39,9 +39,9 @@ from workers.supervision.child.messages import (
     set_name,
     wake_on_child_exit,
 )
-from workers.supervision.child.reaper import kill_session, supervise
-from workers.supervision.child.worker_loop import append_paths, work
-from workers.warm.preload import Preload
+from workers.processes.child.reaper import kill_session, supervise
+from workers.processes.child.worker_loop import append_paths, work
+from workers.processes.preload import Preload
 
 
 def main(argv: list[str]) -> None:

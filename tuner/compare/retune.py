@@ -12,7 +12,10 @@ from search_spaces.atomic_file import write_output
 from search_spaces.records import Workload, config_key
 from tuner.base.log_ratio import Verdict
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
-from tuner.compare import BenchRow, default_of
+from tuner.compare.bench_rows import BenchRow
+from tuner.compare.entry_check import EntryOutcome, Result
+from tuner.compare.named_configs import default_of
+from tuner.compare.tables_here import TableHere
 from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings
@@ -20,8 +23,6 @@ from tuner.tables import build, file_name, text_of
 from tuner.tables.results import device_facts, round_ratio
 from tuner.tables.table_check import space_hash
 from tuner.tables.valid_sizes import renew_sizes, rule_of
-from tuner.upgrade.entry_outcome import EntryOutcome, Result
-from tuner.upgrade.tables_here import TableHere
 
 if TYPE_CHECKING:
     from search_spaces.records import Config, Toolchain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio
 from tuner.compare import BenchRow
-from tuner.upgrade.entry_outcome import Result, judge
+from tuner.compare.entry_check import Result, judge
 
 MARGIN = 0.05
 WINNER_US = 100.0
