@@ -276,9 +276,9 @@ def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(tuner, f
 
 def test_checks_of_what_is_not_there(tuner, folder):
     (folder / "empty").mkdir()
-    refused(tuner("export", "--check", "-o", "empty"), "empty: there are no tables")
+    refused(tuner("check", "empty"), "empty: there are no tables")
     assert tuner("db", "upgrade").code == 0
-    refused(tuner("export", "99", "--check"), "no runs here")
+    refused(tuner("check", "--run", "99"), "no runs here")
 
 
 @pytest.mark.parametrize(
@@ -293,10 +293,11 @@ def test_checks_of_what_is_not_there(tuner, folder):
 )
 def test_a_table_that_is_none_is_a_finding(tuner, folder, content, message):
     (folder / "softmax@Device-1.json").write_bytes(content)
-    result = tuner("export", "--check", "-o", ".")
+    result = tuner("check", ".", "-f", "json")
     assert (result.code, result.err) == (1, "")
-    assert result.out.startswith("softmax@Device-1.json: ")
-    assert message in result.out
+    (row,) = json.loads(result.out)
+    assert row["kernel"] == "softmax@Device-1.json"
+    assert message in row["note"]
 
 
 WAITING = """

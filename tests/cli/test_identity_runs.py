@@ -67,13 +67,13 @@ def test_edits_of_a_cpu_kernel(tmp_path):
     assert folder.nothing_measured
     # Other checks are another kernel.
     folder.edit("checking.py", "RELATIVE = 1e-5", "RELATIVE = 1e-4")
-    stale = folder.tuner("export", "1", "--check", "-o", "tables")
+    stale = folder.tuner("check", "tables", "--run", "1")
     assert stale.returncode == 1
     assert "a module that it can reach has changed" in stale.stdout
     assert folder.run() == {("measured", "correct"): 2}
     # Other mathematics in an imported module: nothing holds.
     folder.edit("ops.py", "return torch.maximum(x, SLOPE * x)", "return torch.maximum(x, 0.6 * x)")
-    stale = folder.tuner("export", "1", "--check", "-o", "tables")
+    stale = folder.tuner("check", "tables", "--run", "1")
     assert stale.returncode == 1
     assert "a module that it can reach has changed" in stale.stdout
     assert folder.run() == {("measured", "correctness"): 2}

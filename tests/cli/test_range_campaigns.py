@@ -113,7 +113,7 @@ def test_the_table_and_the_run_say_what_they_cover(done, command):
     assert 0 <= coverage["mean_loss"] <= coverage["worst_loss"]
     assert "serve 100.0% of the range; at 2 sizes held out they lose" in printed
     assert "sizes of ranges left out" in printed
-    assert "serve 100.0% of the range" in command("export", "--check")
+    assert "serve 100.0% of the range" in command("check")
 
 
 def test_a_range_is_promoted_where_a_new_pass_is_faster(done, command, tmp_path):

@@ -51,11 +51,11 @@ def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
     assert tuner("export", "-o", "tables").code == 0
     (table,) = (folder / "tables").iterdir()
     assert '"way":"add"' in table.read_text().replace(" ", "")
-    assert tuner("export", "--check", "-o", "tables").code == 0
-    assert tuner("export", "1", "--check", "-o", "tables").code == 0
+    assert tuner("check", "tables").code == 0
+    assert tuner("check", "tables", "--run", 1).code == 0
     (folder / "double.py").write_text(KERNEL + "# changed\n")
     table.write_text(table.read_text().replace('"add"', '"slow"'))
-    stale = tuner("export", "1", "--check", "-o", "tables")
+    stale = tuner("check", "tables", "--run", 1)
     assert stale.code == 1
     assert table.name in stale.out
     (folder / "double.py").write_text(KERNEL)

@@ -91,8 +91,8 @@ def test_it_imports_only_public_names():
 def test_without_the_package_the_command_names_it(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.json").write_text(json.dumps(LLAMA3_8B))
-    for options in ([], ["--model", "model.json", "--fix"]):
-        assert invoke(["doctor", "--library", name, *options]) == 2
+    for options in ([], ["--model", "model.json", "--retune"]):
+        assert invoke(["check", "--library", name, *options]) == 2
         error, hint = capsys.readouterr().err.splitlines()
         assert error.startswith(f"error: the adapter of {name} is in a package")
         assert "pip install ./examples/library_adapters" in hint
@@ -100,5 +100,5 @@ def test_without_the_package_the_command_names_it(tmp_path, monkeypatch, capsys,
 
 def test_an_unknown_library_is_refused_with_the_nearest_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert invoke(["doctor", "--library", "ligre", "--device", "NVIDIA H200"]) == 2
+    assert invoke(["check", "--library", "ligre", "--device", "NVIDIA H200"]) == 2
     assert "did you mean 'liger'" in capsys.readouterr().err

@@ -52,7 +52,7 @@ _COMMANDS = {
     "bench": "bench:bench",
     "verify": "verify:verify",
     "capture": "programs:capture",
-    "upgrade-check": "upgrade_check:upgrade_check",
+    "check": "check:check",
     "restamp": "restamp:restamp",
     "spaces": "spaces:app",
     "workers": "workers:app",

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from search_spaces import triton_versions
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import ConfigOption, flag, settings_of
+from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.doctor_library import LibraryOptions, examine_library
-from tuner.cli.doctor_tables import examine_tables
 
 if TYPE_CHECKING:
     from tuner.settings.sections import Settings
@@ -42,76 +40,8 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(
-    library: Annotated[
-        str | None,
-        typer.Option(
-            help="Check the tables of a library instead: fla, flag_gems, liger, sglang, vllm.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="A model's config.json: only the tables that it needs.", metavar="FILE"),
-    ] = None,
-    tp: Annotated[int, typer.Option("--tp", min=1, max=4096, help="Tensor-parallel size.")] = 1,
-    ep: Annotated[int, typer.Option("--ep", min=1, max=4096, help="Expert-parallel size.")] = 1,
-    device: Annotated[
-        str | None,
-        typer.Option(help="The device's name, as 'NVIDIA H200'; by default the GPU here."),
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="With --library: its package, an unpacked wheel, or a folder of its tables; by "
-            "default the installed package. Alone: a folder of tables to judge for this device.",
-        ),
-    ] = None,
-    triton: Annotated[
-        str | None,
-        typer.Option(help="The Triton that the library runs with; by default the one here."),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(help="The rows to tune, as 1,16,64; by default those of the libraries."),
-    ] = None,
-    fix: Annotated[
-        bool,
-        flag("--fix", help="Tune the missing tables and write the folder it reads."),
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The folder that --fix writes to.")
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000_000, help="Trials of each task of --fix."),
-    ] = None,
-    config: ConfigOption = None,
-    style: FormatOption = Format.TABLE,
-) -> None:
-    """Check this machine; exits with 1 if campaigns would fail on it.
-
-    With --library: list the tables that a kernel library has for a device, and those that a model
-    lacks; exits with 1 if one is missing, malformed or of another Triton. With --tables alone: what
-    tables are worth on this device, and what it costs to tune here.
-    """
-    others = (model, triton, sizes, output, trials)
-    if library is not None:
-        options = LibraryOptions(
-            library, model, tp, ep, device, tables, triton, sizes, fix, output, trials
-        )
-        examine_library(options, config, style)
-        return
-    if fix or tp != 1 or ep != 1 or any(value is not None for value in others):
-        raise TunerError("these options belong to --library", "name a library, as vllm")
-    if tables is not None:
-        examine_tables(tables, device, style)
-        return
-    if device is not None:
-        raise TunerError(
-            "--device belongs to --library or --tables", "name a library, or a folder of tables"
-        )
+def doctor(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """Check this machine; exits with 1 if campaigns would fail on it."""
     findings = list(examine(config))
     rows = [
         {

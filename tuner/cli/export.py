@@ -43,22 +43,13 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="tuner, triton, vllm, sglang, inductor, t4, csv, parquet, optuna, space or the "
-            "name of another exporter.",
+            help="The name of an exporter, as tuner, triton, vllm, csv; a wrong one lists all.",
             autocompletion=complete_exporters,
         ),
     ] = "tuner",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The folder to write to.")
     ] = None,
-    check: Annotated[
-        bool,
-        flag(
-            "--check",
-            help="Write nothing; exit with 1 if the tables in the folder are malformed or stale, "
-            "or, where RUN is given, differ from its results.",
-        ),
-    ] = False,
     never_worse: Annotated[
         bool,
         flag(
@@ -86,11 +77,6 @@ def export(
 
     settings, base = settings_of(config)
     folder = output or Path(settings.paths.tables)
-    if check and never_worse:
-        raise TunerError("--check writes and measures nothing", "leave --never-worse out")
-    if check:
-        _check(settings, base, run, folder, kind)
-        return
     with store_of(settings) as store:
         info = pick_run(store, run)
         kernels = own_kernels(settings, base, store.tasks(info.run_id))
@@ -107,28 +93,6 @@ def export(
             f"run {info.run_id} has nothing to export as {kind}",
             "only tasks with a confirmed winner go into tables; see `tuner status`",
         )
-
-
-def _check(settings: Settings, base: Path, run: str | None, folder: Path, kind: str) -> None:
-    from tuner import tables
-    from tuner.tables.table_check import table_files
-
-    if run is None:
-        if not folder.is_file() and not any(folder.glob("*@*.json")):
-            raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
-        findings = tables.check([folder], own_kernels(settings, base, None))
-    else:
-        with store_of(settings) as store:
-            info = pick_run(store, run)
-            kernels = own_kernels(settings, base, store.tasks(info.run_id))
-            findings = tables.check_export(store, info.run_id, folder, kind, kernels)
-    for finding in findings:
-        print(inert(finding))
-    for line in tables.list_coverage_lines(table_files([folder])):
-        note(inert(line))
-    if findings:
-        raise typer.Exit(1)
-    note(f"{folder}: up to date")
 
 
 def own_kernels(

@@ -1,6 +1,6 @@
 """Given configs: comparisons and checks of a few variants on this machine.
 
-`tuner bench`, `verify`, `upgrade-check` and new measurements of stored results are tasks of the
+`tuner bench`, `verify`, `check` and new measurements of stored results are tasks of the
 engine that evaluate given configs (`given_tasks.py`), on the farm's own builders and runners. They
 read the database where the config `best` is named, and never write to it.
 

@@ -91,7 +91,7 @@ def adapters(library: str = "") -> list[Adapter]:
     if library in kernel_libraries():
         raise TunerError(
             f"{library} loads no tables of its own",
-            "use `tuner doctor --library`, and `tuner apply` for tables of captured calls",
+            "use `tuner check --library`, and `tuner apply` for tables of captured calls",
         )
     known = sorted({*kernel_libraries(), *(one.library for one in found)})
     if library and library not in known:

@@ -1,6 +1,6 @@
 """The role of a library without tables of its own, whose kernels are tuned by captured calls.
 
-`tuner doctor --library NAME` asks it; `examples/library_adapters` has three.
+`tuner check --library NAME` asks it; `examples/library_adapters` has three.
 """
 
 from __future__ import annotations

@@ -8,5 +8,5 @@ from library_adapters.liger import Liger
 
 __all__ = ["LIBRARIES", "Fla", "FlagGems", "Liger"]
 
-#: By the names that `tuner doctor --library` takes.
+#: By the names that `tuner check --library` takes.
 LIBRARIES = {library.name: library for library in (Fla, FlagGems, Liger)}

@@ -1,4 +1,4 @@
-"""`tuner doctor --library` with the installed adapters."""
+"""`tuner check --library` with the installed adapters."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def doctor(tmp_path, own, monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
 
     def call(*words, library="liger"):
-        given = ["--device", "NVIDIA H200", "-f", "json", "--triton", "3.6.0", "--tables", own]
-        command = [sys.executable, "-P", "-m", "tuner", "doctor", "--library", library]
+        given = ["--device", "NVIDIA H200", "-f", "json", "--triton", "3.6.0", own]
+        command = [sys.executable, "-P", "-m", "tuner", "check", "--library", library]
         return subprocess.run(
             [*command, *given, *words], capture_output=True, text=True, check=False
         )
@@ -62,7 +62,7 @@ def test_what_a_model_lacks_is_listed_with_the_commands_that_tune_it(doctor, own
     assert "--tp 1 --tokens 24" in result.stderr
     # Kernels without configs have a space of one config unless it is opened.
     assert "tuner run --calls calls.json --widen" in result.stderr
-    fixed = doctor("--model", "model.json", "--fix")
+    fixed = doctor("--model", "model.json", "--retune")
     assert fixed.returncode == 2
     assert command in fixed.stderr
 

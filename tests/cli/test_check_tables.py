@@ -1,4 +1,4 @@
-"""`tuner doctor --tables`: which tables a device uses, what they gain, what tuning costs."""
+"""`tuner check`: which tables a device uses, what they gain, what tuning costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_table_is_judged_for_a_device(folder, tuner):
     other["device"]["target"] = "cuda:80"
     written(folder / "tables/other@A100.json", other)
     (folder / "tables" / "bad@H200.json").write_text("{")
-    done = tuner("doctor", "--tables", "tables", "--device", "NVIDIA H200", "--format", "json")
+    done = tuner("check", "tables", "--device", "NVIDIA H200", "--format", "json")
     assert done.code == 1
     rows = {row["kernel"]: row for row in json.loads(done.out)}
     assert rows["own"]["here"] in ("used", "stale")  # by the Triton that is installed
@@ -26,11 +26,10 @@ def test_each_table_is_judged_for_a_device(folder, tuner):
     assert rows["own"]["minutes to tune"] > 0
     assert rows["other"]["here"] == "another device"
     assert rows["bad@H200.json"]["here"] == "malformed"
-    assert "upgrade-check --any-device --retune" in done.err
+    assert "tuner check --any-device --retune" in done.err
 
 
 def test_a_folder_without_tables_and_lone_options_are_refused(folder, tuner):
     (folder / "tables").mkdir()
-    assert tuner("doctor", "--tables", "tables").error == "tables: there are no tables"
-    assert "--device belongs to" in tuner("doctor", "--device", "NVIDIA H200").error
-    assert "belong to --library" in tuner("doctor", "--fix").error
+    assert tuner("check", "tables").error == "tables: there are no tables"
+    assert "belong to --library" in tuner("check", "--tp", 2).error

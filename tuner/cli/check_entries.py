@@ -1,4 +1,4 @@
-"""`tuner upgrade-check`: check tables after a new Triton, driver or card."""
+"""`tuner check --level build|measure`: tables after a new Triton, driver or card."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import (
-    ConfigOption,
-    KernelsOption,
     configured_kernels,
-    flag,
-    settings_of,
 )
-from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
+from tuner.cli.console import Format, emit, filled_columns, note
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.variant_options import QuietOption, config_cell
+from tuner.cli.variant_options import config_cell
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.compare import EntryOutcome, Refused, Retuned, TableHere
     from tuner.settings.sections import Settings
 
+TABLES_HINT = "write them with `tuner export`"
 _COLUMNS = (
     "kernel",
     "workload",
@@ -63,46 +60,20 @@ _EVERYTHING = (
 )
 
 
-def upgrade_check(
-    paths: Annotated[
-        list[Path], typer.Argument(help="Tables, and folders of tables.", metavar="TABLES...")
-    ],
-    retune: Annotated[
-        bool,
-        flag(
-            "--retune",
-            help="Tune the entries again that lost their winner, and write the tables for the "
-            "present toolchain.",
-        ),
-    ] = False,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000_000,
-            help="Trials of each entry that is tuned again; by default until little is to be "
-            "gained.",
-            show_default=False,
-        ),
-    ] = None,
-    runners_up: Annotated[
-        int, typer.Option(min=0, max=1000, help="Configs to measure beside winner and default.")
-    ] = 3,
-    any_device: Annotated[
-        bool,
-        flag("--any-device", help="Also check tables of other cards, on the card here."),
-    ] = False,
-    build_only: Annotated[
-        bool,
-        flag(
-            "--build-only",
-            help="Build and measure nothing; the device may be absent. Lists what has changed.",
-        ),
-    ] = False,
-    kernel: KernelsOption = None,
-    config: ConfigOption = None,
-    quiet: QuietOption = False,
-    style: FormatOption = Format.TABLE,
+def check_entries(
+    settings: Settings,
+    base: Path,
+    paths: Sequence[Path],
+    config: Path | None,
+    kernel: Sequence[str],
+    *,
+    retune: bool,
+    trials: int | None,
+    runners_up: int,
+    any_device: bool,
+    build_only: bool,
+    quiet: bool,
+    style: Format,
 ) -> None:
     """Check tables after a new Triton, driver or card, and find the entries to tune again.
 
@@ -111,11 +82,10 @@ def upgrade_check(
     flipped, is slower, wrong, or no longer builds, and for a table that cannot be read or whose
     kernel is gone.
     """
-    _check_options(retune, build_only, trials)
-    settings, base = settings_of(config)
-    from tuner.compare import CheckOptions, check_entries, tables_here
+    from tuner.compare import CheckOptions, tables_here
+    from tuner.compare import check_entries as check_all
 
-    own = configured_kernels(settings, base, kernel or ())
+    own = configured_kernels(settings, base, kernel)
     tables, refused = tables_here(
         settings, base, paths, own, any_device=any_device, build_only=build_only
     )
@@ -126,7 +96,7 @@ def upgrade_check(
     interrupted = False
     try:
         with show_progress(not quiet) as on_progress:
-            outcomes.extend(check_entries(settings, tables, options, on_progress))
+            outcomes.extend(check_all(settings, tables, options, on_progress))
         if retune:
             written, interrupted = _retune(settings, base, tables, outcomes, trials, quiet=quiet)
     finally:
@@ -135,19 +105,12 @@ def upgrade_check(
     _note_written(written)
     lost = sum(item.lost for item in outcomes)
     if lost and not written and not build_only:
-        command = _command(paths, kernel or (), config, any_device=any_device)
+        command = _command(paths, kernel, config, any_device=any_device)
         note(f"{lost} entries lost their winner; tune them again with `{command}`")
     if interrupted:
         raise typer.Exit(130)
     if any(item.finding for item in refused) or _findings(outcomes, written):
         raise typer.Exit(1)
-
-
-def _check_options(retune: bool, build_only: bool, trials: int | None) -> None:
-    if retune and build_only:
-        raise TunerError("--retune and --build-only exclude each other", "give one of them")
-    if trials is not None and not retune:
-        raise TunerError("--trials belongs to --retune", "give both, or neither")
 
 
 def _note_refused(tables: Sequence[TableHere], refused: Sequence[Refused]) -> None:
@@ -156,7 +119,7 @@ def _note_refused(tables: Sequence[TableHere], refused: Sequence[Refused]) -> No
     if not tables and not any(item.finding for item in refused):
         raise TunerError(
             "none of the tables can be checked here",
-            "run it where their device is, or with --any-device or --build-only",
+            "run it where their device is, or with --any-device or --level build",
         )
 
 
@@ -261,7 +224,7 @@ def _command(
     paths: Sequence[Path], kernels: Sequence[str], config: Path | None, *, any_device: bool
 ) -> str:
     """The command that tunes what was found."""
-    words = ["tuner", "upgrade-check", *map(str, paths), "--retune"]
+    words = ["tuner", "check", *map(str, paths), "--retune"]
     for kernel in kernels:
         words += ["--kernel", kernel]
     words += ["--config", f"{config}"] if config else []

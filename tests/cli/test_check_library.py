@@ -1,4 +1,4 @@
-"""`tuner doctor --library`: real table files of vLLM and SGLang, and faults in copies of them."""
+"""`tuner check --library`: real table files of vLLM and SGLang, and faults in copies of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def model(folder) -> Path:
 def doctor(tuner, folder, wheel):
     def call(*arguments, tables=wheel, device="NVIDIA H200", library="vllm"):
         return tuner(
-            "doctor", "--library", library, "--device", device, "--tables", tables,
+            "check", tables, "--library", library, "--device", device,
             "-f", "json", *arguments,
         )  # fmt: skip
 
@@ -150,10 +150,10 @@ def test_a_malformed_table_has_one_line_and_the_others_go_on(doctor, wheel, faul
 
 
 def test_bad_input_has_one_clear_line(tuner, doctor, folder, wheel, model):
-    assert "there is no GPU here" in tuner("doctor", "--library", "vllm").error
+    assert "there is no GPU here" in tuner("check", "--library", "vllm").error
     assert "did you mean 'vllm'" in doctor(library="vlm").error
     assert (
-        "vllm is not installed here" in tuner("doctor", "--library", "vllm", "--device", "x").error
+        "vllm is not installed here" in tuner("check", "--library", "vllm", "--device", "x").error
     )
     assert "cannot be read" in doctor(tables=folder / "none").error
     assert "cannot be read" in doctor(tables=model).error
@@ -166,14 +166,14 @@ def test_bad_input_has_one_clear_line(tuner, doctor, folder, wheel, model):
     assert "needs no table of vllm" in doctor("--model", "dense.json").error
     (folder / "half.json").write_text('{"num_experts": 8}')
     assert "the model's config has no num_experts_per_tok" in doctor("--model", "half.json").error
-    assert "--fix needs --model" in doctor("--fix").error
-    assert "--trials belongs to --fix" in doctor("--trials", 3).error
+    assert "--retune needs --model" in doctor("--retune").error
+    assert "--trials belongs to --retune" in doctor("--trials", 3).error
     assert "no list of sizes" in doctor("--sizes", "1,x").error
-    assert "belong to --library" in tuner("doctor", "--tp", 2).error
+    assert "belong to --library" in tuner("check", "--tp", 2).error
 
 
 def test_a_table_is_not_tuned_without_its_device(doctor, folder, model):
-    result = doctor("--model", model, "--tp", 2, "--fix", "-o", "out")
+    result = doctor("--model", model, "--tp", 2, "--retune", "-o", "out")
     assert (result.code, result.error) == (2, "there is no NVIDIA H200 here to tune on")
     assert not (folder / "out").exists()
 
@@ -207,7 +207,7 @@ def test_missing_tables_are_tuned_and_written_where_the_library_reads(doctor, fo
         f"version: 1\npool: {{kind: virtual}}\nmeasure: {{final_pairs: 8}}\nkernels: {kernels}\n"
     )
     arguments = ("--model", model, "--tp", 2, "--triton", "3.6.0", "--sizes", 8)
-    result = doctor(*arguments, "--fix", "--trials", 16, "-o", "out")
+    result = doctor(*arguments, "--retune", "--trials", 16, "-o", "out")
     assert result.code == 0, result.err
     (row,) = rows_of(result)
     written = folder / "out" / "E=128,N=384,device_name=NVIDIA_H200.json"

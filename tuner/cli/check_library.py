@@ -1,4 +1,4 @@
-"""`tuner doctor --library`: the tables that a kernel library ships, for a device and a model."""
+"""`tuner check --library`: the tables that a kernel library ships, for a device and a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FINDINGS = ("missing", "other triton", "malformed")
 
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
-    """The options of `tuner doctor` that belong to `--library`."""
+    """The options of `tuner check` that belong to `--library`."""
 
     library: str
     model: Path | None
@@ -50,13 +50,13 @@ class LibraryOptions:
     tables: Path | None
     triton: str | None
     sizes: str | None
-    fix: bool
+    retune: bool
     output: Path | None
     trials: int | None
 
 
 def examine_library(options: LibraryOptions, config: Path | None, style: Format) -> None:
-    """List the tables, and with `--fix` tune the missing ones; exits with 1 on a finding."""
+    """List the tables, and with `--retune` tune the missing ones; exits with 1 on a finding."""
     from tuner.integrations import USUAL_SIZES, kernel_libraries
 
     settings, base = settings_of(config)
@@ -69,7 +69,7 @@ def examine_library(options: LibraryOptions, config: Path | None, style: Format)
     # A folder that is named is inspected alone, whatever this process would read.
     environment = dict(os.environ) if options.tables is None else {}
     found = _examine(options, device, environment)
-    if options.fix:
+    if options.retune:
         fixed = _fix(options, settings, base, found, device, sizes)
         found = _examine(options, device, {**environment, **fixed})
     _emit(settings, options.library, found, device, sizes, style)
@@ -100,9 +100,9 @@ def _examine_launches(
         options.tensor_parallel,
         None if options.sizes is None else _sizes(options.sizes),
     )
-    if options.fix:
+    if options.retune:
         raise TunerError(
-            f"--fix writes tables that a library loads, and {options.library} loads none",
+            f"--retune writes tables that a library loads, and {options.library} loads none",
             " && ".join(library.remedies(question)),
         )
     found = library.examine(question)
@@ -148,11 +148,10 @@ def _launch_row(
 
 
 def _check(options: LibraryOptions) -> None:
-    if options.fix and options.model is None:
-        raise TunerError("--fix needs --model", "name the config.json of the model to tune for")
-    for name, given in (("--output", options.output), ("--trials", options.trials)):
-        if given is not None and not options.fix:
-            raise TunerError(f"{name} belongs to --fix", "give both, or neither")
+    if options.retune and options.model is None:
+        raise TunerError("--retune needs --model", "name the config.json of the model to tune for")
+    if options.output is not None and not options.retune:
+        raise TunerError("--output belongs to --retune", "give both, or neither")
 
 
 def _examine(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:

@@ -1,4 +1,4 @@
-"""`tuner upgrade-check` through the real command line: on recordings, and on this processor."""
+"""`tuner check --level build|measure` by the command line: on recordings and this processor."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_of_several_kernels_of_one_name_each_table_has_its_own(tuner, folder):
         replace(space, workload=workload).save(folder / f"{name}.json")
     replay_campaign(folder, "a.json", "b.json", "c.json", more="kernels: ['recorded:a.json']\n")
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
-    result = tuner("upgrade-check", "results/tables", "-f", "json")
+    result = tuner("check", "results/tables", "--level", "measure", "-f", "json")
     assert result.code == 0, result.err
     assert [row["result"] for row in rows_of(result)] == ["same"] * 3
 
 
 def test_a_winner_that_still_wins_is_the_same(tuner, folder, space):
     before = table_of(folder).read_bytes()
-    result = tuner("upgrade-check", "tables", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "-f", "json")
     assert result.code == 0, result.err
     (row,) = rows_of(result)
     assert (row["result"], row["better"]) == ("same", None)
@@ -104,7 +104,7 @@ def test_a_winner_that_still_wins_is_the_same(tuner, folder, space):
 @pytest.mark.parametrize(("factor", "word", "code"), [(1.3, "slower", 1), (0.7, "faster", 0)])
 def test_times_are_compared_with_those_of_the_table(tuner, folder, space, factor, word, code):
     rerecord(folder, space, slowed(space, factor))
-    result = tuner("upgrade-check", "tables", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "-f", "json")
     (row,) = rows_of(result)
     assert (row["result"], result.code) == (word, code)
     assert row["change"] == pytest.approx(factor, rel=0.03)
@@ -113,14 +113,14 @@ def test_times_are_compared_with_those_of_the_table(tuner, folder, space, factor
 def test_a_flipped_winner_is_tuned_again_and_the_table_written(tuner, folder, space):
     rerecord(folder, space, slowed(space, 30.0, only_best=True))
     now = RecordedSpace.load(folder / "space.json")
-    found = tuner("upgrade-check", "tables", "-f", "json")
+    found = tuner("check", "tables", "--level", "measure", "-f", "json")
     (row,) = rows_of(found)
     assert (found.code, row["result"], row["better"]) == (1, "flipped", dict(space.default))
     expected = space.best.median_us * 30 / space[space.default].median_us
     assert row["gain"] == pytest.approx(expected, rel=0.05)
-    assert "`tuner upgrade-check tables --retune`" in found.err
+    assert "`tuner check tables --retune`" in found.err
 
-    tuned = tuner("upgrade-check", "tables", "--retune", "--trials", 60, "-f", "json", "-q")
+    tuned = tuner("check", "tables", "--retune", "--trials", 60, "-f", "json", "-q")
     assert tuned.code == 0, tuned.err
     assert rows_of(tuned)[0]["retuned"] is True
     document = json.loads(table_of(folder).read_text())
@@ -129,7 +129,7 @@ def test_a_flipped_winner_is_tuned_again_and_the_table_written(tuner, folder, sp
     assert "triton 99.0" in document["provenance"]["upgrade_check"]
 
     # The database now has the binaries of the search, and none has changed since.
-    again = tuner("upgrade-check", "tables", "-f", "json")
+    again = tuner("check", "tables", "--level", "measure", "-f", "json")
     (row,) = rows_of(again)
     assert (again.code, row["result"], row["measured"]) == (0, "same", 0)
     assert row["built"] >= 2  # the winner and the default; a search may confirm no more
@@ -152,7 +152,7 @@ def test_a_winner_that_no_longer_works(tuner, folder, space, status, word):
         return failed if entry == space.best else entry
 
     rerecord(folder, space, change)
-    result = tuner("upgrade-check", "tables", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "-f", "json")
     (row,) = rows_of(result)
     assert (result.code, row["result"]) == (1, word)
     assert "as the test wants it" in row["note"]
@@ -161,7 +161,7 @@ def test_a_winner_that_no_longer_works(tuner, folder, space, status, word):
 
 def test_a_config_that_the_space_no_longer_has(tuner, folder, space):
     edited(folder, table_of(folder).name, lambda d: d["entries"][0]["config"].update(BLOCK_M=7))
-    result = tuner("upgrade-check", "tables", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "-f", "json")
     (row,) = rows_of(result)
     assert (result.code, row["result"], row["built"]) == (1, "no longer builds", 0)
     assert "not valid" in row["note"]
@@ -170,9 +170,9 @@ def test_a_config_that_the_space_no_longer_has(tuner, folder, space):
 def test_members_of_the_tie_set_are_measured_and_bounded(tuner, folder, space):
     ties = [dict(entry.config) for entry in space.configs if entry.median_us is not None][:8]
     edited(folder, table_of(folder).name, lambda d: d["entries"][0].update(tie_set=ties))
-    (row,) = rows_of(tuner("upgrade-check", "tables", "-f", "json"))
+    (row,) = rows_of(tuner("check", "tables", "--level", "measure", "-f", "json"))
     assert row["measured"] == 5
-    few = tuner("upgrade-check", "tables", "--runners-up", 0, "-f", "json")
+    few = tuner("check", "tables", "--level", "measure", "--runners-up", 0, "-f", "json")
     assert rows_of(few)[0]["measured"] == 2
 
 
@@ -181,7 +181,7 @@ def test_tables_that_cannot_be_checked_have_a_line_each(tuner, folder, space):
     edited(folder, "other@card.json", lambda d: d["device"].update(name="Other Card"), good)
     edited(folder, "gone@card.json", lambda d: d["kernel"].update(name="none_such"), good)
     (folder / "tables" / "cut@card.json").write_text(good.read_text()[:300])
-    result = tuner("upgrade-check", "tables", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "-f", "json")
     assert result.code == 1
     assert [row["result"] for row in rows_of(result)] == ["same"]
     lines = [line for line in result.err.splitlines() if line.startswith("not checked: ")]
@@ -196,40 +196,40 @@ def test_tables_that_cannot_be_checked_have_a_line_each(tuner, folder, space):
 
 def test_a_table_of_another_card_is_checked_on_request(tuner, folder, space):
     edited(folder, table_of(folder).name, lambda d: d["device"].update(name="Other Card"))
-    refused = tuner("upgrade-check", "tables")
+    refused = tuner("check", "tables", "--level", "measure")
     assert refused.code == 2
     assert "none of the tables can be checked here" in refused.error
     assert "--any-device" in refused.hint
-    result = tuner("upgrade-check", "tables", "--any-device", "-f", "json")
+    result = tuner("check", "tables", "--level", "measure", "--any-device", "-f", "json")
     assert (result.code, rows_of(result)[0]["result"]) == (0, "same")
 
 
 def test_build_only_measures_nothing(tuner, folder, space):
-    unknown = tuner("upgrade-check", "tables", "--build-only", "-f", "json")
+    unknown = tuner("check", "tables", "--level", "build", "-f", "json")
     (row,) = rows_of(unknown)
     assert (unknown.code, row["result"], row["built"], row["measured"]) == (0, "builds", 2, 0)
     assert "does not have" in row["note"]
     store_binary(folder, space, "another")
-    changed = tuner("upgrade-check", "tables", "--build-only", "-f", "json")
+    changed = tuner("check", "tables", "--level", "build", "-f", "json")
     assert (changed.code, rows_of(changed)[0]["result"]) == (0, "changed")
 
 
 def test_nothing_is_measured_where_all_binaries_are_known(tuner, folder, space):
     for config in (space.best.config, space.default):
         store_binary(folder, space, space[config].binary or digest(dict(config)), config)
-    (row,) = rows_of(tuner("upgrade-check", "tables", "-f", "json"))
+    (row,) = rows_of(tuner("check", "tables", "--level", "measure", "-f", "json"))
     assert (row["result"], row["built"], row["measured"]) == ("same", 2, 0)
     assert "have not changed" in row["note"]
 
 
 def test_usage(tuner, folder):
     (folder / "empty").mkdir()
-    missing = tuner("upgrade-check", "none.json")
+    missing = tuner("check", "none.json", "--level", "measure")
     assert missing.code == 1
     assert "none.json: cannot be read" in missing.err
-    assert "there are no tables" in tuner("upgrade-check", "empty").error
-    assert "--build-only" in tuner("upgrade-check", "empty", "--retune", "--build-only").error
-    assert "--trials" in tuner("upgrade-check", "empty", "--trials", 3).error
+    assert "there are no tables" in tuner("check", "empty", "--level", "measure").error
+    assert "--retune measures" in tuner("check", "empty", "--retune", "--level", "build").error
+    assert "--trials" in tuner("check", "empty", "--trials", 3).error
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_kernel_on_this_processor(tuner, folder):
     table = Table("double", "", device_facts(device), {}, (entry,), launch_hash="earlier")
     path = folder / file_name(table)
     path.write_text(text_of(table))
-    result = tuner("upgrade-check", path, "--retune", "-f", "json", "-q")
+    result = tuner("check", path, "--retune", "-f", "json", "-q")
     assert result.code == 0, result.err
     (row,) = rows_of(result)
     assert (row["result"], row["better"], row["measured"]) == ("flipped", {"way": "add"}, 2)
@@ -250,4 +250,4 @@ def test_a_kernel_on_this_processor(tuner, folder):
     written = read(path)
     assert [dict(each.config) for each in written.entries] == [{"way": "add"}]
     assert written.toolchain["torch"]
-    assert tuner("export", "--check", "-o", path).code == 0
+    assert tuner("check", path).code == 0
