@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from results_db.shipped import describe_ratio
 from search_spaces.errors import TunerError
-from search_spaces.records import Status, canonical_json
-from tuner.base.log_ratio import join_ratio, split_ratio
+from search_spaces.records import Status
+from tuner.base.log_ratio import split_ratio
 from tuner.cli.command_context import TraceOption, settings_of, traced_command
-from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import (
     KernelArgument,
     QuietOption,
@@ -24,54 +24,58 @@ from tuner.cli.variant_options import (
     TargetOption,
     VariantOption,
     WorkloadOption,
-    config_cell,
     note_origins,
 )
-from tuner.views.column import format_estimate
+from tuner.views.column import Column, estimate_columns, format_estimate, sort_config
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from tuner.compare import BenchRow, Pass
 
-#: In the table, a ratio has its interval, and what is known of no row is left out.
-_COLUMNS = (
-    "variant",
-    "median_us",
-    "ratio",
-    "verdict",
-    "vs_default",
-    "gb_per_s",
-    "tflop_per_s",
-    "copy_share",
-    "error",
-    "deterministic",
-    "config",
-    "note",
-)
-_EVERYTHING = (
-    "kernel",
-    "workload",
-    "device",
-    "target",
-    *_COLUMNS[:1],
-    "kind",
-    "status",
-    "median_us",
-    "ratio",
-    "low",
-    "high",
-    "verdict",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    *_COLUMNS[_COLUMNS.index("gb_per_s") :],
-    "registers",
-    "method",
-    "cache",
-    "pairs",
-    "compiled",
-    "timing_s",
-    "clocks",
+_Row: TypeAlias = "tuple[Pass, BenchRow]"
+
+
+def _of_pass(read: Callable[[Pass], object]) -> Callable[[_Row], object]:
+    return lambda each: read(each[0])
+
+
+def _of_row(name: str, *, heading: str | None = "") -> Column[_Row]:
+    return Column(name, lambda each: getattr(each[1], name), heading=heading)
+
+
+def _show_ratio(each: _Row) -> str | None:
+    """The first row is what the others are compared with: it has no interval."""
+    ratio, low, high = split_ratio(each[1].log_ratio)
+    return format_estimate(".3f", ratio, *((low, high) if each[1].verdict else ()))
+
+
+_COLUMNS: tuple[Column[_Row], ...] = (
+    Column("kernel", _of_pass(lambda one: one.kernel), heading=None),
+    Column("workload", _of_pass(lambda one: one.workload.key), heading=None),
+    Column("device", _of_pass(lambda one: one.device.name), heading=None),
+    Column("target", _of_pass(lambda one: one.device.target), heading=None),
+    _of_row("variant"),
+    _of_row("kind", heading=None),
+    _of_row("status", heading=None),
+    _of_row("median_us"),
+    *estimate_columns(("ratio", "low", "high"), lambda each: each[1].log_ratio, show=_show_ratio),
+    Column("verdict", lambda each: each[1].verdict),
+    *estimate_columns(
+        ("speedup", "speedup_low", "speedup_high"),
+        lambda each: each[1].over_default,
+        show=lambda each: describe_ratio(each[1].over_default),
+        heading="vs_default",
+    ),
+    *map(_of_row, ("gb_per_s", "tflop_per_s", "copy_share", "error", "deterministic")),
+    Column("config", lambda each: None if each[1].config is None else sort_config(each[1].config)),
+    Column("note", lambda each: _join_message(each[1])),
+    _of_row("registers", heading=None),
+    Column("method", _of_pass(lambda one: one.method), heading=None),
+    Column("cache", _of_pass(lambda one: one.cache), heading=None),
+    Column("pairs", lambda each: len(each[1].samples_us), heading=None),
+    Column("compiled", _of_pass(lambda one: one.compiled), heading=None),
+    Column("timing_s", _of_pass(lambda one: one.timing_s), heading=None),
+    Column("clocks", _of_pass(lambda one: dict(one.clocks)), heading=None),
 )
 
 
@@ -171,48 +175,9 @@ def _check_writable(path: Path | None) -> None:
 
 
 def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
-    rows = [_row(item, row, style) for item in passes for row in item.rows]
-    columns: Sequence[str] = _EVERYTHING
-    if style is Format.TABLE:
-        rows = [_format_row(row) for row in rows]
-        several = ("workload",) if len(passes) > 1 else ()
-        columns = (*several, *filled_columns(_COLUMNS, rows))
-    emit(rows, columns, style)
-
-
-def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
-    return {
-        **asdict(row),
-        "kernel": item.kernel,
-        "workload": item.workload.key,
-        "device": item.device.name,
-        "target": item.device.target,
-        "status": f"{row.status}",
-        **dict(zip(("ratio", "low", "high"), split_ratio(row.log_ratio), strict=True)),
-        **dict(
-            zip(
-                ("speedup", "speedup_low", "speedup_high"),
-                split_ratio(row.over_default),
-                strict=True,
-            )
-        ),
-        "config": config_cell(row.config, style),
-        "note": _join_message(row),
-        "method": item.method,
-        "cache": item.cache,
-        "pairs": len(row.samples_us),
-        "compiled": item.compiled,
-        "timing_s": item.timing_s,
-        "clocks": dict(item.clocks) if style is Format.JSON else canonical_json(dict(item.clocks)),
-    }
-
-
-def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
-    # The first row is what the others are compared with.
-    ends = (row["low"], row["high"]) if row["verdict"] else ()
-    ratio = format_estimate(".3f", row["ratio"], *ends)
-    over = join_ratio(row["speedup"], row["speedup_low"], row["speedup_high"])
-    return {**row, "ratio": ratio, "vs_default": describe_ratio(over)}
+    workload = replace(_COLUMNS[1], heading="" if len(passes) > 1 else None)
+    rows = [(item, row) for item in passes for row in item.rows]
+    emit(rows, (_COLUMNS[0], workload, *_COLUMNS[2:]), style, filled=True)
 
 
 def _join_message(row: BenchRow) -> str:

@@ -15,9 +15,9 @@ from search_spaces.errors import TunerError
 from tuner.cli.command_context import (
     configured_kernels,
 )
-from tuner.cli.console import Format, emit, filled_columns, note
+from tuner.cli.console import Format, emit, note
 from tuner.cli.stop_signals import interruptible
-from tuner.cli.variant_options import config_cell
+from tuner.views.column import Column, sort_config
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
@@ -25,38 +25,22 @@ if TYPE_CHECKING:
     from tuner.settings.sections import Settings
 
 TABLES_HINT = "write them with `tuner export`"
-_COLUMNS = (
-    "kernel",
-    "workload",
-    "result",
-    "change",
-    "median_us",
-    "table_us",
-    "gain",
-    "better",
-    "note",
-)
-_EVERYTHING = (
-    "table",
-    "kernel",
-    "workload",
-    "device",
-    "result",
-    "config",
-    "table_us",
-    "median_us",
-    "low_us",
-    "high_us",
-    "change",
-    "better",
-    "gain",
-    "built",
-    "measured",
-    "device_s",
-    "search_trials",
-    "search_device_s",
-    "retuned",
-    "note",
+_COLUMNS: tuple[Column[EntryOutcome], ...] = (
+    Column("table", lambda each: f"{each.path}", heading=None),
+    Column("kernel"),
+    Column("workload", lambda each: each.workload.key),
+    Column("device", heading=None),
+    Column("result"),
+    Column("config", lambda each: sort_config(each.entry.config), heading=None),
+    Column("change", rank=1),
+    Column("median_us", rank=1),
+    Column("table_us", lambda each: each.entry.median_us, rank=1),
+    Column("low_us", heading=None),
+    Column("high_us", heading=None),
+    Column("gain", rank=1),
+    Column("better", lambda each: each.better and sort_config(each.better), rank=1),
+    *(Column(name, heading=None) for name in ("built", "measured", "device_s")),
+    *(Column(name, heading=None) for name in ("search_trials", "search_device_s")),
 )
 
 
@@ -150,36 +134,10 @@ def _retune(
 
 def _emit(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned], style: Format) -> None:
     tuned = {item.path for item in written if item.tuned}
-    rows = [_row(item, item.path in tuned and item.lost, style) for item in outcomes]
-    if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style)
-    else:
-        emit(rows, _EVERYTHING, style)
-
-
-def _row(item: EntryOutcome, retuned: bool, style: Format) -> dict[str, object]:
-    return {
-        "table": f"{item.path}",
-        "kernel": item.kernel,
-        "workload": item.workload.key,
-        "device": item.device,
-        "result": f"{item.result}",
-        "config": config_cell(item.entry.config, style),
-        "table_us": item.entry.median_us,
-        "median_us": item.median_us,
-        "low_us": item.low_us,
-        "high_us": item.high_us,
-        "change": item.change,
-        "better": config_cell(item.better, style),
-        "gain": item.gain,
-        "built": item.built,
-        "measured": item.measured,
-        "device_s": item.device_s,
-        "search_trials": item.search_trials,
-        "search_device_s": item.search_device_s,
-        "retuned": retuned,
-        "note": item.note,
-    }
+    retuned: Column[EntryOutcome] = Column(
+        "retuned", lambda each: each.path in tuned and each.lost, heading=None
+    )
+    emit(outcomes, (*_COLUMNS, retuned, Column("note", rank=2)), style, filled=True)
 
 
 def _note_summary(outcomes: Sequence[EntryOutcome], *, build_only: bool) -> None:

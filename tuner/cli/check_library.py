@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import typer
 
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import configured_kernels, settings_of
-from tuner.cli.console import Format, emit, filled_columns, note
+from tuner.cli.console import Format, emit, note
 from tuner.cli.stop_signals import interruptible
+from tuner.views.column import Column
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
@@ -23,19 +24,66 @@ if TYPE_CHECKING:
     from tuner.library_doctor.states import Examined
     from tuner.settings.sections import Settings
 
-_COLUMNS = ("layer", "problem", "state", "rows", "triton", "gain", "gpu_minutes", "note")
-_EVERYTHING = (
-    *("library", "adapter", "layer", "problem", "device", "state", "path", "rows", "triton"),
-    *("gain", "gain_sizes", "slower_sizes", "gpu_minutes", "note"),
-)
-_LAUNCH_COLUMNS = ("layer", "kernel", "problem", "state", "entries", "tokens", "triton", "note")
-_LAUNCH_EVERYTHING = (
-    *("library", "layer", "kernel", "problem", "device", "state", "path"),
-    *("entries", "tokens", "triton", "note"),
-)
+R = TypeVar("R")
+#: A table of a library, and what stored results say of it.
+_Table: TypeAlias = "tuple[Examined, Expectation]"
 #: Numbers of tokens that a table for readers lists.
 _SHOWN = 4
 _FINDINGS = ("missing", "other triton", "malformed")
+
+
+def _list_tokens(item: ExaminedLaunch, most: int | None = None) -> str | None:
+    more = ", ..." if most is not None and len(item.tokens) > most else ""
+    return ", ".join(map(str, item.tokens[:most])) + more or None
+
+
+_LAUNCHES: tuple[Column[ExaminedLaunch], ...] = (
+    Column("layer", lambda each: each.layer or None),
+    Column("kernel"),
+    Column("problem", lambda e: e.key and " ".join(f"{k}={v}" for k, v in e.key.items())),
+    Column("state", lambda each: f"{each.state}"),
+    Column("path", lambda each: each.path and f"{each.path}", heading=None),
+    Column("entries"),
+    Column("tokens", _list_tokens, lambda each: _list_tokens(each, _SHOWN)),
+    Column("triton", lambda each: each.triton or None),
+    Column("note", lambda each: each.note or None),
+)
+
+
+def _describe_gain(each: _Table) -> str:
+    """Unknown for a table without stored results."""
+    gain = each[1].gain
+    return "unknown" if gain is None else f"{gain:.2f}x of {each[1].sizes} sizes"
+
+
+def _describe_minutes(each: _Table) -> str | None:
+    """Without a model there are no tasks to count."""
+    if each[0].shape is None:
+        return None
+    return "unknown" if each[1].minutes is None else f"{each[1].minutes:.1f}"
+
+
+def _join_notes(each: _Table) -> str:
+    slower = ", ".join(map(str, each[1].slower))
+    return "; ".join(
+        filter(None, [each[0].note, f"slower than the default at {slower}" if slower else ""])
+    )
+
+
+_TABLES: tuple[Column[_Table], ...] = (
+    Column("adapter", lambda each: each[0].adapter.name, heading=None),
+    Column("layer", lambda each: each[0].shape and each[0].shape.layer),
+    Column("problem", lambda each: f"{each[0].key}"),
+    Column("state", lambda each: f"{each[0].state}"),
+    Column("path", lambda each: each[0].path and f"{each[0].path}", heading=None),
+    Column("rows", lambda each: each[0].table and len(each[0].table.rows)),
+    Column("triton", lambda each: each[0].triton or None),
+    Column("gain", lambda each: each[1].gain, _describe_gain),
+    Column("gain_sizes", lambda each: each[1].sizes, heading=None),
+    Column("slower_sizes", lambda each: list(each[1].slower), heading=None),
+    Column("gpu_minutes", lambda each: each[1].minutes, _describe_minutes),
+    Column("note", _join_notes),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +120,11 @@ def examine_library(options: LibraryOptions, config: Path | None, style: Format)
     if options.retune:
         fixed = _fix(options, settings, base, found, device, sizes)
         found = _examine(options, device, {**environment, **fixed})
-    _emit(settings, options.library, found, device, sizes, style)
+    from tuner.library_doctor.expectations import Expectations
+
+    known = Expectations(settings.database.url, device)
+    tables = [(item, known.of(item, sizes)) for item in found]
+    _emit(options.library, device, tables, _TABLES, style)
     if _note_states(device, found):
         raise typer.Exit(1)
 
@@ -106,8 +158,7 @@ def _examine_launches(
             " && ".join(library.remedies(question)),
         )
     found = library.examine(question)
-    rows = [_launch_row(options.library, device, item, style) for item in found]
-    _list(rows, _LAUNCH_COLUMNS, _LAUNCH_EVERYTHING, style)
+    _emit(options.library, device, found, _LAUNCHES, style)
     if _note_states(device, found):
         lines = library.remedies(question)
         if len(lines) > 1:
@@ -124,27 +175,6 @@ def _own_tables(settings: Settings, base: Path) -> tuple[Path, ...]:
     listed = os.environ.get("TUNER_APPLY", "").split(os.pathsep)
     folder = base / settings.paths.tables
     return (*(Path(name) for name in listed if name), *([folder] if folder.is_dir() else []))
-
-
-def _launch_row(
-    library: str, device: str, item: ExaminedLaunch, style: Format
-) -> dict[str, object]:
-    problem = None if item.key is None else " ".join(f"{k}={v}" for k, v in item.key.items())
-    few = style in (Format.TABLE, Format.MD) and len(item.tokens) > _SHOWN
-    tokens = ", ".join(map(str, item.tokens[:_SHOWN] if few else item.tokens))
-    return {
-        "library": library,
-        "layer": item.layer or None,
-        "kernel": item.kernel,
-        "problem": problem,
-        "device": device,
-        "state": f"{item.state}",
-        "path": None if item.path is None else f"{item.path}",
-        "entries": item.entries,
-        "tokens": f"{tokens}, ..." if few else tokens or None,
-        "triton": item.triton or None,
-        "note": item.note or None,
-    }
 
 
 def _check(options: LibraryOptions) -> None:
@@ -226,65 +256,14 @@ def _folder(options: LibraryOptions, settings: Settings, missing: Sequence[Exami
 
 
 def _emit(
-    settings: Settings,
-    library: str,
-    found: Sequence[Examined],
-    device: str,
-    sizes: Sequence[int],
-    style: Format,
+    library: str, device: str, found: Sequence[R], columns: Sequence[Column[R]], style: Format
 ) -> None:
-    from tuner.library_doctor.expectations import Expectations
-
-    known = Expectations(settings.database.url, device)
-    rows = [_row(library, item, device, known.of(item, sizes)) for item in found]
-    if style in (Format.TABLE, Format.MD):
-        rows = [{**row, "gain": _gain(row), "gpu_minutes": _minutes(row)} for row in rows]
-    _list(rows, _COLUMNS, _EVERYTHING, style)
-
-
-def _list(
-    rows: list[dict[str, object]], few: Sequence[str], everything: Sequence[str], style: Format
-) -> None:
-    """The columns for readers that have a value, or everything for programs."""
-    if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(few, rows)), style)
-    else:
-        emit(rows, everything, style)
-
-
-def _row(library: str, item: Examined, device: str, expected: Expectation) -> dict[str, object]:
-    slower = ", ".join(map(str, expected.slower))
-    notes = [item.note, f"slower than the default at {slower}" if slower else ""]
-    return {
-        "library": library,
-        "adapter": item.adapter.name,
-        "layer": item.shape.layer if item.shape else None,
-        "problem": f"{item.key}",
-        "device": device,
-        "state": f"{item.state}",
-        "path": None if item.path is None else f"{item.path}",
-        "rows": len(item.table.rows) if item.table else None,
-        "triton": item.triton or None,
-        "gain": expected.gain,
-        "gain_sizes": expected.sizes,
-        "slower_sizes": list(expected.slower),
-        "gpu_minutes": expected.minutes,
-        "note": "; ".join(filter(None, notes)),
-    }
-
-
-def _gain(row: dict[str, object]) -> str | None:
-    """The expected gain for readers; unknown for a table without stored results."""
-    gain, sizes = row["gain"], row["gain_sizes"]
-    return f"{gain:.2f}x of {sizes} sizes" if isinstance(gain, float) else "unknown"
-
-
-def _minutes(row: dict[str, object]) -> str | None:
-    """The device time for readers; without a model there are no tasks to count."""
-    if row["layer"] is None:
-        return None
-    minutes = row["gpu_minutes"]
-    return f"{minutes:.1f}" if isinstance(minutes, float) else "unknown"
+    """What was found, for programs with the library and the device."""
+    same: tuple[Column[R], ...] = (
+        Column("library", lambda _: library, heading=None),
+        Column("device", lambda _: device, heading=None),
+    )
+    emit(found, (*same, *columns), style, filled=True)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

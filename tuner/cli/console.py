@@ -87,13 +87,17 @@ def emit(
     style: Format = Format.TABLE,
     *,
     empty: str = "nothing to list",
+    filled: bool = False,
 ) -> None:
     """Write a listing to stdout; for an empty table, print `empty` to stderr instead.
 
-    columns: a name stands for the attribute or item of that name.
+    columns: a name stands for the attribute or item of that name. filled: people see only columns
+    with some value.
     """
     found: list[Column[R]] = [Column(e) if isinstance(e, str) else e for e in columns]
     listing = Listing(found, records)
+    if filled and style in READABLE:
+        listing = Listing(listing.for_people(filled=True), records)
     if style is Format.JSON:
         print(listing.to_json())
     elif style is Format.CSV:
@@ -106,11 +110,6 @@ def emit(
         print(listing.to_text())
     else:
         note(empty)
-
-
-def filled_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The columns with a value in some row."""
-    return (name for name in columns if any(row.get(name) not in (None, "") for row in rows))
 
 
 def emit_record(record: Mapping[str, object], style: Format) -> None:

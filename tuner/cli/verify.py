@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,16 +13,16 @@ from results_db.stored_records import NOT_CHECKED
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner.cli.command_context import flag, settings_of
-from tuner.cli.console import Format, FormatOption, emit, filled_columns, note
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import (
     QuietOption,
     SettingsOption,
     TargetOption,
     VariantOption,
     WorkloadOption,
-    config_cell,
     note_origins,
 )
+from tuner.views.column import Column, sort_config
 from tuner.views.progress_display import show_progress
 from tuner.views.runs import LARGEST
 
@@ -33,8 +34,19 @@ if TYPE_CHECKING:
     from tuner.compare import BenchTarget, CheckedVariant, Variant, VariantSelection
     from tuner.settings.sections import Settings
 
-_COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
-_EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "check_size")
+_COLUMNS: tuple[Column[CheckedVariant], ...] = (
+    Column("kernel", lambda each: each.target.kernel.name, heading=None),
+    Column("workload", lambda each: each.workload.key, heading=None),
+    Column("device", lambda each: each.target.device.name, heading=None),
+    Column("target", lambda each: each.target.device.target, heading=None),
+    Column("variant", lambda each: each.variant or None),
+    Column("status", lambda each: each.state),
+    Column("checked_by", lambda each: each.checked_by or None),
+    Column("error"),
+    Column("config", lambda each: sort_config(each.config)),
+    Column("note", lambda each: each.message),
+    Column("check_size", lambda each: each.check_size and each.check_size.key, heading=None),
+)
 _PER_KERNEL = (
     "kernel",
     "workloads",
@@ -214,26 +226,9 @@ def _kernel_row(selection: VariantSelection, checks: Sequence[CheckedVariant]) -
 
 
 def _emit_checks(checks: Sequence[CheckedVariant], several: Sequence[str], style: Format) -> None:
-    rows = [_checked_row(item, style) for item in checks]
-    if rows or not several:
-        columns = (*several, *filled_columns(_COLUMNS, rows))
-        emit(rows, columns if style is Format.TABLE else _EVERYTHING, style)
-
-
-def _checked_row(item: CheckedVariant, style: Format) -> dict[str, object]:
-    return {
-        "kernel": item.target.kernel.name,
-        "device": item.target.device.name,
-        "target": item.target.device.target,
-        "workload": item.workload.key,
-        "variant": item.variant or None,
-        "status": item.state,
-        "checked_by": item.checked_by or None,
-        "check_size": item.check_size.key if item.check_size else None,
-        "error": item.error,
-        "config": config_cell(item.config, style),
-        "note": item.message,
-    }
+    if checks or not several:
+        columns = (replace(c, heading="" if c.name in several else c.heading) for c in _COLUMNS)
+        emit(checks, tuple(columns), style, filled=True)
 
 
 def _note_checked(target: BenchTarget, checks: Sequence[CheckedVariant]) -> None:
