@@ -16,14 +16,7 @@ from typing import IO, Any
 from search_spaces.errors import TunerError
 from tuner.base import tracing
 from tuner.base.import_names import PACKAGES, user_module
-from workers.pools.ray_local import (
-    LocalRay,
-    make_isolated_job,
-    namespace,
-    python_path,
-    quiet,
-    sigterm_kept,
-)
+from workers.pools.ray_local import LocalRay, init
 from workers.pools.ray_local import ray as ray
 
 _PROBE = """
@@ -75,19 +68,13 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
         return Cluster(connected_here=False, runtime_env=_runtime_env())
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
-        return Cluster(connected_here=True, runtime_env={}, local=LocalRay.start(local_cpus))
+        local = LocalRay.start(local_cpus, _python_path())
+        return Cluster(connected_here=True, runtime_env={}, local=local)
     # Inside `ray job submit` the address is valid, and a probe would take the job's name.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         _probe(address, timeout_s)
     try:
-        with quiet(), sigterm_kept():
-            ray.init(
-                address=address,
-                namespace=namespace(),
-                logging_level="ERROR",
-                log_to_driver=False,
-                job_config=make_isolated_job(),
-            )
+        init(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _make_refusal(address, f"{error.__context__}\n{error}") from None
     return Cluster(connected_here=True, runtime_env=_runtime_env())
@@ -119,10 +106,16 @@ def _runtime_env() -> dict[str, Any]:
     installed = "site-packages" in _PACKAGE_ROOT.parts
     variables = {}
     if not installed and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
-        variables["PYTHONPATH"] = python_path()
+        variables["PYTHONPATH"] = _python_path()
     if tracing.VARIABLE in os.environ:
         variables[tracing.VARIABLE] = os.environ[tracing.VARIABLE]
     return {"env_vars": variables} if variables else {}
+
+
+def _python_path() -> str:
+    """PYTHONPATH with the folder of these packages first, installed or not."""
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([f"{_PACKAGE_ROOT}", *filter(None, inherited)]))
 
 
 def _probe(address: str, timeout_s: float) -> None:
