@@ -94,7 +94,7 @@ def test_a_range_is_replaced_as_a_whole_where_it_is_faster_somewhere_and_slower_
     ("gains", "half_width", "reason"),
     [
         ({16: 0.6, 64: 0.4}, 0.001, "it is slower at 1 of 2 sizes compared: rows=64"),
-        ({16: 0.6, 64: 0.6}, 0.2, "it is faster beyond its interval at none of 2 sizes"),
+        ({16: 0.6, 64: 0.6}, 0.2, "it is not faster beyond its interval at any of 2 sizes"),
     ],
 )
 def test_a_range_that_is_slower_anywhere_or_faster_nowhere_is_refused(

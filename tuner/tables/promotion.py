@@ -2,7 +2,7 @@
 
 An entry replaces the published one only where its config is faster beyond the interval, with equal
 code, device and toolchain (`promotion_evidence.py`). The entries of a range do so together
-(`range_promotion.py`).
+(`promotion_groups.py`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,13 @@ from results_db.config_text import split_triton_config
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload, config_key, digest
-from tuner.base.log_ratio import LogRatio
-from tuner.runtime import Entry, Table, TableError, read
+from search_spaces.records import Workload, digest
+from tuner.runtime import Table, TableError, read
 from tuner.runtime._entry import key_of
 from tuner.tables.exporters import File
-from tuner.tables.promotion_evidence import (
-    Evidence,
-    EvidenceSource,
-    Pair,
-    Remeasure,
-    describe_ratio,
-    find_record,
-)
+from tuner.tables.promotion_evidence import EvidenceSource, Remeasure, find_record
+from tuner.tables.promotion_groups import WHOLE, EntryGroup, list_groups
 from tuner.tables.published_versions import bring_back, find_newest, lock_folder, replace_files
-from tuner.tables.range_promotion import WHOLE, RangeUpdate, list_updates, merge_coverage
 from tuner.tables.results import Results, join_space_hashes
 from tuner.tables.text import file_name, text_of
 from tuner.tables.valid_sizes import rule_of
@@ -44,35 +36,6 @@ if TYPE_CHECKING:
 
 #: Facts of a toolchain on which no timing depends.
 _FREE = {"python"}
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What becomes of one entry of a run's table."""
-
-    entry: Entry
-    outcome: PromotionOutcome
-    reason: str
-    #: The published entry of the same workload; None for a new one.
-    former: Entry | None = None
-    #: ln(time / the published config's time); None where nothing was compared.
-    log_ratio: LogRatio | None = None
-    #: Further published entries that leave the table with a promotion: those of the same range.
-    leaving: tuple[Entry, ...] = ()
-
-    def to_record(self, run_id: int, path: Path, kernel: str) -> PromotionRecord:
-        """The decision as the database keeps it."""
-        return PromotionRecord(
-            run_id=run_id,
-            path=f"{path}",
-            kernel=kernel,
-            workload=Workload.from_mapping(self.entry.key).key,
-            outcome=self.outcome,
-            reason=self.reason,
-            config=dict(self.entry.config),
-            former=dict(self.former.config) if self.former else None,
-            log_ratio=self.log_ratio,
-        )
 
 
 @dataclass(slots=True)
@@ -103,11 +66,10 @@ class Promoter:
         results = Results(self.store, self.run_id, self.kernels)
         records, files = [], {}
         for name, table in name_files(results):
-            path = self.folder / name
-            decisions, published = self._decide_table(results, path, table)
-            records += [each.to_record(self.run_id, path, table.kernel) for each in decisions]
-            if any(each.outcome is PromotionOutcome.PROMOTED for each in decisions):
-                files[name] = text_of(_merge(published, table, decisions)).encode()
+            decided, merged = self._decide_table(results, self.folder / name, table)
+            records += decided
+            if merged is not None:
+                files[name] = text_of(merged).encode()
         if not records:
             raise TunerError(
                 f"run {self.run_id} has nothing to promote",
@@ -117,29 +79,41 @@ class Promoter:
 
     def _decide_table(
         self, results: Results, path: Path, table: Table
-    ) -> tuple[list[Decision], Table | None]:
-        if not path.exists():
-            promoted = PromotionOutcome.PROMOTED
-            return [Decision(each, promoted, "new table") for each in table.entries], None
+    ) -> tuple[list[PromotionRecord], Table | None]:
+        """The decisions about a table, and the one to publish; None where nothing is promoted."""
         try:
-            published = read(path)
+            published = read(path) if path.exists() else replace(table, entries=())
         except TableError as error:
             raise TunerError(f"{path}: {error}", WHOLE) from None
         differs = ", ".join(_list_differences(published, table))
-        updates = [] if differs else list_updates(published, table)
-        ranged = {key_of(entry.key) for update in updates for entry in update.entries}
-        alone = [entry for entry in table.entries if key_of(entry.key) not in ranged]
-        found = [_decide_alone(published, entry, differs) for entry in alone]
-        open_pairs = [each for each in found if isinstance(each, Pair)]
-        pairs = [*open_pairs, *(pair for update in updates for pair in update.pairs)]
+        groups = list_groups(
+            published, table, f"the table has another {differs}; {WHOLE}" if differs else ""
+        )
         source = EvidenceSource(self.store, published, table, results.tasks, self.remeasure)
-        evidence = iter(source.list_evidence(pairs))
-        decided = [
-            _judge(each, next(evidence)) if isinstance(each, Pair) else each for each in found
-        ]
-        for update in updates:
-            decided += _judge_range(published, update, list(islice(evidence, len(update.pairs))))
-        return decided, published
+        evidence = iter(source.list_evidence([pair for group in groups for pair in group.pairs]))
+        records, promoted = [], []
+        for group in groups:
+            known = [*islice(evidence, len(group.pairs))]
+            outcome, reason = group.judge(known)
+            keys = [key_of(pair.workload.as_dict()) for pair in group.pairs]
+            ratios = dict(zip(keys, (ratio for ratio, _ in known), strict=True))
+            if outcome is PromotionOutcome.PROMOTED:
+                promoted.append(group)
+            for entry in group.new.entries:
+                former = group.old.find(entry.key)
+                record = PromotionRecord(
+                    run_id=self.run_id,
+                    path=f"{path}",
+                    kernel=table.kernel,
+                    workload=Workload.from_mapping(entry.key).key,
+                    outcome=outcome,
+                    reason=reason if published.entries else "new table",
+                    config=dict(entry.config),
+                    former=dict(former.config) if former else None,
+                    log_ratio=ratios.get(key_of(entry.key)),
+                )
+                records.append(record)
+        return records, _merge(published, table, promoted) if promoted else None
 
 
 def roll_back(store: Store, folder: Path, on_wait: Callable[[], None]) -> list[tuple[Path, str]]:
@@ -161,24 +135,6 @@ def record_tables(store: Store, path: Path) -> None:
     store.record_export(f"{path}", "tuner", None, sha256, task_ids)
 
 
-def _decide_alone(published: Table, entry: Entry, differs: str) -> Decision | Pair:
-    """The decision that needs no comparison of times; else the configs to compare."""
-    former = published.index.get(key_of(entry.key))
-    refused = PromotionOutcome.REFUSED
-    if differs:
-        return Decision(entry, refused, f"the table has another {differs}; {WHOLE}", former)
-    if former is not None and config_key(former.config) == config_key(entry.config):
-        return Decision(entry, PromotionOutcome.SAME, "the table has this config", former)
-    if former is not None and former.serves:
-        why = "the table's entry serves a range with others"
-        return Decision(entry, refused, f"{why}; {WHOLE}", former)
-    if entry.median_us is None:
-        return Decision(entry, refused, "it has no confirmed time", former)
-    if former is None:
-        return Decision(entry, PromotionOutcome.PROMOTED, "new workload")
-    return Pair(Workload.from_mapping(entry.key), former, entry)
-
-
 def _list_differences(published: Table, table: Table) -> Iterator[str]:
     """What of code, device and toolchain differs, so that times cannot be compared."""
     if published.launch_hash != table.launch_hash:
@@ -191,43 +147,19 @@ def _list_differences(published: Table, table: Table) -> Iterator[str]:
             yield f"{name} ({was}, not {now})"
 
 
-def _judge(pair: Pair, evidence: Evidence) -> Decision:
-    entry, former, (ratio, why) = pair.new, pair.former, evidence
-    if ratio is None or ratio.ends is None:
-        reason = f"it cannot be compared: {why}; --remeasure measures both"
-        return Decision(entry, PromotionOutcome.REFUSED, reason, former)
-    figures = describe_ratio(ratio, why)
-    if ratio.high < 0:
-        return Decision(entry, PromotionOutcome.PROMOTED, figures, former, ratio)
-    reason = "it is slower" if ratio.low > 0 else "it is not faster beyond its interval"
-    return Decision(entry, PromotionOutcome.REFUSED, f"{reason}: {figures}", former, ratio)
-
-
-def _judge_range(
-    published: Table, update: RangeUpdate, evidence: Sequence[Evidence]
-) -> list[Decision]:
-    """The one decision about a range, as that about each of its entries."""
-    outcome, reason = update.judge(evidence)
-    pairs = {key_of(pair.workload.as_dict()): at for at, pair in enumerate(update.pairs)}
-    decisions = []
-    for entry in update.entries:
-        at, hit = pairs.get(key_of(entry.key)), published.find(entry.key)
-        ratio = None if at is None else evidence[at][0]
-        former = hit.entry if hit is not None and hit.entry in update.former else None
-        decisions.append(Decision(entry, outcome, reason, former, ratio, update.former))
-    return decisions
-
-
-def _merge(published: Table | None, table: Table, decisions: Sequence[Decision]) -> Table:
-    """The table to publish: the published entries with those that were promoted."""
-    if published is None:
-        return table
-    entries = {key_of(entry.key): entry for entry in published.entries}
-    promoted = [each for each in decisions if each.outcome is PromotionOutcome.PROMOTED]
-    for former in (entry for each in promoted for entry in each.leaving):
-        entries.pop(key_of(former.key), None)
-    entries |= {key_of(each.entry.key): each.entry for each in promoted}
-    merged = tuple(entries.values())
+def _merge(published: Table, table: Table, promoted: Sequence[EntryGroup]) -> Table:
+    """The table to publish: the published entries with those of these groups."""
+    gone = {key_of(entry.key) for group in promoted for entry in group.old.entries}
+    new = [entry for group in promoted for entry in group.new.entries]
+    merged = (*(each for each in published.entries if key_of(each.key) not in gone), *new)
+    # The dim and the other dims under which the coverage of a range stands.
+    places = {
+        (name, Workload.from_mapping({n: v for n, v in entry.key.items() if n != name}).key)
+        for entry in new
+        for name in entry.serves
+    }
+    kept = [each for each in published.coverage if (each["dim"], each["of"]) not in places]
+    came = [each for each in table.coverage if (each["dim"], each["of"]) in places]
     return replace(
         table,
         entries=merged,
@@ -236,7 +168,7 @@ def _merge(published: Table | None, table: Table, decisions: Sequence[Decision])
         ),
         rule=rule_of(merged) if published.rule.rule in ("sizes", "exact") else published.rule,
         default=table.default if table.default == published.default else None,
-        coverage=merge_coverage(published, table, [each.entry for each in promoted]),
+        coverage=(*kept, *came),
     )
 
 
