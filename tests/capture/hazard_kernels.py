@@ -249,13 +249,6 @@ def flat_rows(x, out, total, n_rows, n_cols, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, inside) + 1.0, inside)
 
 
-@triton.jit
-def looped(x, out, n, m, BLOCK: tl.constexpr):
-    for start in range(0, n, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        tl.store(out + at, tl.load(x + at, at < n) * m, at < n)
-
-
 @triton.autotune(SIZES, key=["n"], do_bench=measured)
 @triton.jit
 def gathered_again(x, index, out, n, BLOCK: tl.constexpr):

@@ -44,12 +44,6 @@ def place_of_size(name: str) -> str:
     return f"dim {found[2]} of {found[1]}" if found else name
 
 
-def tensor_of_size(name: str) -> str:
-    """The tensor of which a size is a dim; empty for an integer argument."""
-    found = _DIM.fullmatch(name)
-    return found[1] if found else ""
-
-
 def size_of(call: Call, name: str) -> int:
     """The value of a size in a call."""
     return list_numbers(call)[place_of_size(name)]

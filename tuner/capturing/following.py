@@ -2,34 +2,24 @@
 
 Notation: n is the size that is wanted, v its value in a call, w another number there.
 
-With calls of several v, w stays where it is equal in all of them, and is k n where it is k v in all
-with one integer k. Of three or more it is k n + c where it is k v + c in all; two numbers always
-fit such a form. Else it is cdiv(k n, b) with a number b that stays and a k of the former, if that
-fits all and no other such form does. With one call, the size of a tensor follows where it is v, or
-v times another integer argument, and no other argument has its value. All else that is k v or
-cdiv(v, b) might follow or not, and is refused: two calls show it. `sized_grids.py` has the same for
-grids.
+The calls have at least two different v: one call does not show what follows. w stays where it is
+equal in all of them, and is k n where it is k v in all with one integer k. Of three or more it is
+k n + c where it is k v + c in all; two numbers always fit such a form. Else it is cdiv(k n, b) with
+a number b that stays and a k of the former, if that fits all and no other such form does.
+`sized_grids.py` has the same for grids.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.size_range import Range
-from tuner.capturing.call_numbers import (
-    change_numbers,
-    list_numbers,
-    list_owners,
-    place_of_size,
-    tensor_of_size,
-)
+from tuner.capturing.call_numbers import change_numbers, list_numbers, list_owners, place_of_size
 from tuner.capturing.call_records import Call
-from tuner.capturing.grids import constexprs
 
 #: Sizes of the range at which two forms are compared.
 COMPARED = 64
@@ -56,32 +46,24 @@ class Term:
         return text if self.block == 1 else f"cdiv({text},{self.block})"
 
 
-def find_terms(
-    calls: Sequence[Call], parts: AutotuneParts, name: str, sizes: Range
-) -> dict[str, Term | None]:
+def find_terms(calls: Sequence[Call], name: str, sizes: Range) -> dict[str, Term | None]:
     """The term of every number by its place; None for those that stay.
 
     Raises `KernelError` in one line where the calls do not show it.
     """
     where = f"captured kernel {calls[0].kernel}"
     if len({_describe_rest(call) for call in calls}) > 1:
-        raise KernelError(
-            f"{where}: its calls differ in more than sizes", "give calls of one kind, or one call"
-        )
+        raise KernelError(f"{where}: its calls differ in more than sizes", "give calls of one kind")
     listed, own = [list_numbers(call) for call in calls], place_of_size(name)
     values = [numbers[own] for numbers in listed]
-    if min(values) < 1 or len({*values}) < len(values) or values == [1]:
+    if min(values) < 1 or len({*values}) < max(2, len(values)):
         shown = ", ".join(map(str, values))
         raise KernelError(
             f"{where}: what follows {name} is not seen in calls with {name}={shown}",
-            f"capture calls that differ in {name}, or one with a larger {name}",
+            f"capture calls that differ in {name}, and tune all of them: they show it",
         )
-    if len(calls) > 1:
-        found = {place: [each[place] for each in listed] for place in listed[0]}
-        return _compare_all(where, name, values, found, sizes)
-    (numbers,), compiled_in = listed, constexprs(parts)
-    scalars = [place for place in numbers if place in calls[0].arguments]
-    return {place: _guess(where, name, numbers, place, scalars, compiled_in) for place in numbers}
+    found = {place: [each[place] for each in listed] for place in listed[0]}
+    return _compare_all(where, name, values, found, sizes)
 
 
 def _describe_rest(call: Call) -> str:
@@ -133,41 +115,6 @@ def _find_line(values: Sequence[int], found: Sequence[int]) -> Term | None:
     factor = (found[1] - found[0]) // (values[1] - values[0])
     term = Term(factor, found[0] - factor * values[0])
     return term if factor > 0 and [*map(term.of, values)] == [*found] else None
-
-
-def _guess(
-    where: str,
-    name: str,
-    numbers: Mapping[str, int],
-    place: str,
-    scalars: Collection[str],
-    compiled_in: Collection[str],
-) -> Term | None:
-    """The term of a number of a single call. scalars: the places of integer arguments."""
-    own, tensor, found = place_of_size(name), tensor_of_size(name), numbers[place]
-    value = numbers[own]
-    if place == own:
-        return Term(1)
-    others = {numbers[other] for other in scalars if other not in (own, place)}
-    if tensor:  # other dims of this tensor may have the same size
-        dims = (other for other in numbers if other.startswith("dim "))
-        others |= {numbers[d] for d in dims if d.endswith(f" of {tensor}") and d != own}
-    others -= {0, 1}
-    is_power = place in compiled_in and found == 1 << (value - 1).bit_length()
-    counts_blocks = place not in scalars and any(Term(1, 0, b).of(value) == found for b in others)
-    if found < 2 or (found % value and not is_power and not counts_blocks):
-        return None
-    factor = found // value
-    may_follow = factor == 1 or factor in others or is_power
-    if place in scalars:
-        if not may_follow:
-            return None
-    elif may_follow != (found in others) and not counts_blocks:
-        return Term(factor) if may_follow else None
-    raise KernelError(
-        f"{where}: {place} is {found} at {name}={value}, and may follow {name} or not",
-        f"capture a call with another {name} too, and tune both: they show what follows",
-    )
 
 
 class Constants:

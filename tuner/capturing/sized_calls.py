@@ -44,7 +44,7 @@ class SizedCalls:
         _check_name(calls[0], parts, name)
         self._calls, self._parts = tuple(calls), parts
         check_contents(self._calls, name, sizes)
-        self._terms = find_terms(self._calls, parts, name, sizes)
+        self._terms = find_terms(self._calls, name, sizes)
         _check_least(calls[0], name, sizes, self._terms)
         constants = Constants(calls, self._terms)
         self._forms: GridForms = find_forms(
