@@ -123,8 +123,8 @@ class TuneResult:
     def export(self, path: str | Path, format: str = "tuner") -> list[Path]:
         """Write the run's results into the folder `path`; returns the paths of the files.
 
-        format: `tuner` (tables for kernels), `triton`, `t4`, `csv`, `parquet`, `optuna`, `space`,
-        or another exporter's name. A run without a confirmed time gives no table.
+        format: the name of an exporter, as `tuner` (tables for kernels), `triton`, `vllm`, `csv`; a
+        wrong one lists all. A run without a confirmed time gives no table.
         """
         from tuner import tables
 

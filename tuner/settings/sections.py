@@ -128,7 +128,7 @@ class StrategyConfig(SettingsSection):
     """The search strategy. A name alone means `{name: ...}`."""
 
     name: str = "bayes"
-    """bayes, tpe, gp, cmaes, random, grid, exhaustive, or an entry point `tuner.strategies`."""
+    """The name of a strategy, as bayes, tpe, random, exhaustive; a wrong one lists all."""
     seed: Seed = 0
     polish: int = Field(default=0, ge=0)
     """The last trials of each task, spent on the incumbent's neighbours; budget `auto` includes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 from search_spaces.errors import TunerError
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
     from tuner.strategies.study_strategy import StudyStrategy
 
-_OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
-#: The options of the strategies of our own.
-_OPTIONS = {"exhaustive": "`shuffle`", "bayes": "`initial`"}
+_BUILT_IN = ("bayes", "tpe", "gp", "cmaes", "random", "grid", "exhaustive")
 STRATEGIES = PluginGroup(
     "tuner.strategies",
     "strategy",
-    {name: f"tuner.strategies.samplers:{name}" for name in (*_OPTUNA, *_OPTIONS)},
+    {name: f"tuner.strategies.samplers:{name}" for name in _BUILT_IN},
 )
 
 __all__ = [
@@ -134,9 +133,12 @@ def load_numerics(names: Iterable[str]) -> None:
 
 
 def _make_error(name: str, error: Exception) -> TunerError:
-    options = _OPTIONS.get(name, "those of its Optuna sampler")
-    known = name in _OPTUNA or name in _OPTIONS
+    hint = "see its documentation"
+    if STRATEGIES.is_built_in(name):
+        make = cast("Callable[..., Any]", STRATEGIES.load(name))
+        given = signature(make).parameters.values()
+        options = ", ".join(f"`{each.name}`" for each in given if each.kind is each.KEYWORD_ONLY)
+        hint = f"its options are {options or 'those of its Optuna sampler'}"
     return TunerError(
-        f"strategy {name!r} cannot use these options: {' '.join(f'{error}'.split())}",
-        f"its options are {options}" if known else "see its documentation",
+        f"strategy {name!r} cannot use these options: {' '.join(f'{error}'.split())}", hint
     )
