@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/ops")]
 
-from edge_samples import SAMPLES, Sampler, difference, run_kernels  # noqa: E402
+from edge_samples import Sampler, difference, run_kernels  # noqa: E402
+from operator_cases import CASES  # noqa: E402
 
 from tuner.ops.operator import OPERATORS  # noqa: E402
 
@@ -41,7 +42,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kernels", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[*SAMPLES])
+    parser.add_argument("--only", nargs="*", default=[*CASES])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.kernels:
@@ -50,7 +51,7 @@ def main() -> int:
     for at in range(options.calls):
         name = options.only[at % len(options.only)]
         seed, counts = options.seed + at, found[name]
-        why = difference(SAMPLES[name](Sampler(seed, options.kernels)))
+        why = difference(CASES[name].edges(Sampler(seed, options.kernels)))
         counts["calls"] += 1
         counts["differences"] += bool(why)
         counts["kernels"] += kernel_calls()

@@ -30,7 +30,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests/ops")]
 import torch  # noqa: E402
 from interleaved import judged  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
-from operator_calls import call_of, results_of  # noqa: E402
+from operator_calls import results_of  # noqa: E402
+from operator_cases import call_of  # noqa: E402
 
 from search_spaces import registry  # noqa: E402
 from search_spaces.baselines import is_compiled  # noqa: E402

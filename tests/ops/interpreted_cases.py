@@ -1,7 +1,7 @@
 """Kernels launched by operators in Triton's interpreter; `test_interpreted.py` runs this file.
 
 The shipped tables decide, however far their entries are: the interpreter takes small problems only.
-Kernels without a shipped table get their default configs.
+Kernels get their default configs where their case says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import call_of, check_gradients, results_of, write_defaults
+from operator_calls import check_gradients, results_of, write_defaults
+from operator_cases import KERNELS, call_of
 from torch.nn import functional
 
 from search_spaces import registry
@@ -24,21 +25,6 @@ from tuner import ops, runtime
 from tuner.ops import choosing
 from tuner.ops.experts import _blocks_of, _order_slots
 from tuner.ops.operator import OPERATORS
-
-KERNELS = (
-    *("softmax", "online_softmax", "softmax_backward", "layer_norm", "rms_norm", "add_norm"),
-    *("norm_backward", "matmul", "linear", "cross_entropy", "cross_entropy_backward"),
-    *("activation", "rotary", "nearest_center", "linear_cross_entropy"),
-)
-#: Those without a shipped table.
-UNTABLED = (
-    *("embedding", "topk_routing", "convolution", "paged_decode", "varlen_attention", "moe_matmul"),
-)
-#: The interpreter has products of bfloat16 wrong.
-PRODUCTS = (
-    *("matmul", "linear", "nearest_center", "linear_cross_entropy", "convolution", "paged_decode"),
-    *("varlen_attention", "moe_matmul"),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +41,7 @@ def forget_all():
 def workloads_of(kernel):
     """Different small workloads that an operator can have."""
     found = [kernel.small_workload(each) for each in kernel.workloads()]
-    if kernel.name in PRODUCTS:
+    if KERNELS[kernel.name].multiplies:
         found = [each.with_dims(dtype="float16") for each in found if each["dtype"] != "float32"]
     return list(dict.fromkeys(found))
 
@@ -94,10 +80,10 @@ def check_near(out, exact):
     assert (out.double() - exact).norm() <= 2e-3 * exact.norm()
 
 
-@pytest.mark.parametrize("name", [*KERNELS, *UNTABLED])
+@pytest.mark.parametrize("name", [name for name, each in KERNELS.items() if each.interpreted])
 def test_a_call_is_the_kernel(name, defaults):
     kernel = registry.load(name)
-    if name in UNTABLED:
+    if KERNELS[name].defaults:
         defaults(name)
     launched = 0
     for workload in workloads_of(kernel):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 
 import pytest
 import torch
 from operator_calls import results_of
+from operator_cases import CASES
+from operator_cases.case import draw
+from operator_cases.rows import rms
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
@@ -19,39 +21,18 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def draw(*sizes, dtype=torch.float32, grad=False):
-    return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
-
-
-def rms(x, w, eps=1e-5):
-    return functional.rms_norm(x, x.shape[-1:], w, eps)
-
-
 # -- signatures and errors -------------------------------------------------------------------------
-OF_TORCH = {
-    name: getattr(functional, name)
-    for name in ("cross_entropy", "embedding", "group_norm", "layer_norm", "rms_norm")
-}
-#: Those without a signature in Python.
-BUILT_IN = {
-    "softmax": "input dim dtype",
-    "log_softmax": "input dim dtype",
-    "matmul": "input other",
-    "linear": "input weight bias",
-    "conv2d": "input weight bias stride padding dilation groups",
-    "attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
-}
+SIGNATURES = {name: case.signature for name, case in CASES.items() if case.signature}
 
 
-@pytest.mark.parametrize("name", [*OF_TORCH, *BUILT_IN])
+@pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures_are_those_of_torch(name):
-    ours = inspect.signature(getattr(ops, name)).parameters
-    if name in BUILT_IN:
-        assert [*ours][: len(BUILT_IN[name].split())] == BUILT_IN[name].split()
+    ours, torchs = inspect.signature(getattr(ops, name)).parameters, SIGNATURES[name]
+    if isinstance(torchs, str):
+        assert [*ours][: len(torchs.split())] == torchs.split()
     else:
-        torchs = inspect.signature(OF_TORCH[name]).parameters
         assert [(each.name, each.default) for each in ours.values()] == [
-            (each.name, each.default) for each in torchs.values()
+            (each.name, each.default) for each in inspect.signature(torchs).parameters.values()
         ]
 
 
@@ -124,42 +105,24 @@ def test_codes_keep_what_is_no_number(scales, dtype):
 
 
 # -- dtypes under autocast -------------------------------------------------------------------------
-def autocast_calls(make):
-    """Calls of operators and of torch's functions; make: a tensor of a shape and maybe a dtype."""
-    x, w, m, b, t = make(4, 8), make(8), make(4, 4), make(4), make(4, dtype=torch.int64)
-    q, image = make(1, 1, 4, 8), make(1, 2, 4, 4)
-
-    def both(ours, torchs, *given):
-        return partial(ours, *given), partial(torchs, *given)
-
-    return {
-        "softmax": both(ops.softmax, torch.softmax, x, -1),
-        "log_softmax": both(ops.log_softmax, torch.log_softmax, x, -1),
-        "rms_norm": both(ops.rms_norm, functional.rms_norm, x, (8,), w, 1e-5),
-        "add_rms_norm": (lambda: ops.add_rms_norm(x, x, w), lambda: (rms(x + x, w), x + x)),
-        "layer_norm": both(ops.layer_norm, functional.layer_norm, x, (8,), w, w),
-        "group_norm": both(ops.group_norm, functional.group_norm, make(2, 4, 3), 2, b, b),
-        "matmul": both(ops.matmul, torch.matmul, m, m),
-        "linear": both(ops.linear, functional.linear, m, m, b),
-        "attention": both(ops.attention, functional.scaled_dot_product_attention, q, q, q),
-        "conv2d": both(ops.conv2d, functional.conv2d, image, image),
-        "embedding": both(ops.embedding, functional.embedding, t, x),
-        "cross_entropy": both(ops.cross_entropy, functional.cross_entropy, x, t),
-        "gelu": (lambda: ops.activation(x, "gelu"), lambda: functional.gelu(x)),
-    }
+AUTOCAST = {
+    name: case.autocast or next(iter(case.counterparts.values()))
+    for name, case in CASES.items()
+    if case.autocast or case.counterparts
+}
 
 
-@pytest.mark.parametrize("name", autocast_calls(torch.empty))
+@pytest.mark.parametrize("name", AUTOCAST)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_autocast_gives_the_dtype_of_torch(name, dtype, device):
+    *functions, shapes = AUTOCAST[name]
     torch.set_autocast_enabled(device, True)
     torch.set_autocast_dtype(device, torch.bfloat16)
     try:
         with FakeTensorMode():
-            make = partial(torch.empty, device=device)
-            ours, torchs = autocast_calls(lambda *s, dtype=dtype: make(s, dtype=dtype))[name]
-            found, expected = ([each.dtype for each in results_of(f())] for f in (ours, torchs))
+            given = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+            found, expected = ([each.dtype for each in results_of(f(*given))] for f in functions)
     finally:
         torch.set_autocast_enabled(device, False)
     assert found == expected
@@ -228,39 +191,7 @@ def test_transforms_are_those_of_torch(transform, compiled):
 
 
 # -- numbers of graphs -----------------------------------------------------------------------------
-_w, _b, _m = torch.rand(32), torch.rand(32), draw(48, 32)
-_zeros = partial(torch.zeros, dtype=torch.int64)
-_images = torch.ones(3, 4, 3, 3).to(memory_format=torch.channels_last)
-#: Operators of x[rows, 32], or of what is made of x.
-GRAPHS = {
-    "softmax": lambda x: ops.softmax(x),
-    "log_softmax": lambda x: ops.log_softmax(x),
-    "rms_norm": lambda x: ops.rms_norm(x, (32,), _w, 1e-5),
-    "layer_norm": lambda x: ops.layer_norm(x, (32,), _w, _b),
-    "add_rms_norm": lambda x: ops.add_rms_norm(x, x, _w),
-    "matmul": lambda x: ops.matmul(x, _m.T.contiguous()),
-    "linear": lambda x: ops.linear(x, _m, None, "gelu"),
-    "activation": lambda x: ops.activation(x, "silu"),
-    "cross_entropy": lambda x: ops.cross_entropy(x, _zeros(x.shape[0])),
-    "linear loss": lambda x: ops.fused_linear_cross_entropy(x, _m, _zeros(x.shape[0])),
-    "topk_routing": lambda x: ops.topk_routing(x, 2),
-    "embedding": lambda x: ops.embedding(_zeros(x.shape[0]), _m),
-    "quantize row": lambda x: ops.quantize(x, torch.int8, "row"),
-    "quantize tensor": lambda x: ops.quantize(x, torch.int8, "tensor"),
-    "quantize block128": lambda x: ops.quantize(x, torch.int8, "block128"),
-    "fp8_linear": lambda x: ops.fp8_linear(x, _m.to(torch.float8_e4m3fn), torch.ones(48)),
-    "attention": lambda x: ops.attention(*[x[None, None]] * 3, is_causal=True),
-    "group_norm": lambda x: ops.group_norm(x.view(-1, 8, 4), 4, _b[:8], _w[:8]),
-    "rotary": lambda x: ops.rotary(*[x.view(-1, 2, 16)] * 2, x[:, :8], x[:, 8:16]),
-    "nearest_center": lambda x: ops.nearest_center(x, _m),
-    "conv2d": lambda x: ops.conv2d(x.view(-1, 4, 2, 4).permute(0, 3, 1, 2), _images, padding=1),
-    "varlen_attention": lambda x: ops.varlen_attention(
-        *[x.view(-1, 2, 16)] * 3, torch.tensor([0, 5], dtype=torch.int32), causal=True
-    ),
-    "moe": lambda x: ops.moe(
-        x, torch.ones(3, 20, 32), torch.ones(3, 32, 10), x[:, :2], _zeros(x.shape[0], 2)
-    ),
-}  # fmt: skip
+GRAPHS = {name: each for case in CASES.values() for name, each in case.graphs.items()}
 
 
 @pytest.mark.parametrize("grad", [False, True])

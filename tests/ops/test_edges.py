@@ -9,23 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from edge_samples import SAMPLES, Sampler, difference
-
-from tuner import ops
+from edge_samples import Sampler, difference
+from operator_cases import CASES
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-def test_every_operator_has_samples():
-    made_of_others = {"swiglu", "report", "warm"}
-    assert {name for name in ops.__all__ if name.islower()} - made_of_others == {*SAMPLES}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", CASES)
 def test_calls_at_the_edges_are_those_of_torch(name):
     for seed in range(40):
-        assert difference(SAMPLES[name](Sampler(seed))) == "", f"seed {seed}"
+        assert difference(CASES[name].edges(Sampler(seed))) == "", f"seed {seed}"
 
 
 def test_kernels_at_the_edges_are_torch(tmp_path):

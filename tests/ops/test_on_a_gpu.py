@@ -14,14 +14,13 @@ from functools import partial
 import pytest
 import torch
 from operator_calls import (
-    KERNELS,
     block,
-    call_of,
     check_gradients,
     plain_block,
     results_of,
     write_defaults,
 )
+from operator_cases import KERNELS, call_of
 from torch.nn import functional
 
 from search_spaces import registry

@@ -12,104 +12,32 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_calls import block, check_gradients, plain_block, results_of
+from operator_cases import CASES
+from operator_cases.attention import paged, torchs_attention
+from operator_cases.case import draw
+from operator_cases.experts import experts, plain_experts
+from operator_cases.rows import our_rms, rms
+from operator_cases.tokens import IDS
 from torch.nn import functional
 
 import tuner
-from search_spaces.kernels.moe_matmul.routing import slots_by_expert
 from tuner import ops
 from tuner.ops.operator import OPERATORS
 
-
-def draw(*sizes, dtype=torch.float32, grad=False):
-    return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
-
-
-def rms(x, w, eps=1e-5, norm=functional.rms_norm):
-    return norm(x, x.shape[-1:], w, eps)
+COUNTERPARTS = {name: each for case in CASES.values() for name, each in case.counterparts.items()}
+ARGUMENTS = {name: each for case in CASES.values() for name, each in case.arguments.items()}
 
 
-def layer(x, w, b, norm=functional.layer_norm):
-    return norm(x, w.shape, w, b)
-
-
-def gated(x):
-    gate, value = x.chunk(2, -1)
-    return functional.silu(gate) * value
-
-
-def last(x):
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-IDS = torch.tensor([[0, 4, 2], [2, 2, 1]])
-CONV = {"stride": 2, "padding": (1, 2), "groups": 2}
-our_rms = partial(rms, norm=ops.rms_norm)
-our_layer = partial(layer, norm=ops.layer_norm)
-torchs_attention = functional.scaled_dot_product_attention
-#: An operator, torch's function, and shapes of tensors that both take.
-COUNTERPARTS = {
-    "softmax": (ops.softmax, partial(torch.softmax, dim=-1), ((3, 4, 5),)),
-    "softmax of dim 1": (partial(ops.softmax, dim=1), partial(torch.softmax, dim=1), ((3, 4, 5),)),
-    "log_softmax": (ops.log_softmax, partial(torch.log_softmax, dim=-1), ((3, 7),)),
-    "rms_norm": (our_rms, rms, ((2, 3, 8), (8,))),
-    "rms_norm without eps": (partial(our_rms, eps=None), partial(rms, eps=None), ((3, 8), (8,))),
-    "layer_norm": (our_layer, layer, ((2, 3, 8), (8,), (8,))),
-    "layer_norm of two dims": (our_layer, layer, ((2, 3, 8), (3, 8), (3, 8))),
-    "layer_norm alone": (
-        lambda x: ops.layer_norm(x, (8,)),
-        lambda x: functional.layer_norm(x, (8,)),
-        ((3, 8),),
-    ),
-    "add_rms_norm": (
-        ops.add_rms_norm,
-        lambda x, r, w: (rms(x + r, w), x + r),
-        ((2, 3, 8), (2, 3, 8), (8,)),
-    ),
-    "matmul": (ops.matmul, torch.matmul, ((2, 3, 4), (4, 5))),
-    "matmul of batches": (ops.matmul, torch.matmul, ((2, 3, 4), (2, 4, 5))),
-    "matmul of a vector": (ops.matmul, torch.matmul, ((4,), (4, 5))),
-    "linear": (ops.linear, functional.linear, ((2, 3, 4), (5, 4), (5,))),
-    "linear without bias": (ops.linear, functional.linear, ((2, 3, 4), (5, 4))),
-    "linear with gelu": (
-        partial(ops.linear, activation="gelu"),
-        lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
-        ((3, 4), (5, 4), (5,)),
-    ),
-    "linear with swiglu": (
-        partial(ops.linear, activation="swiglu"),
-        lambda x, w: gated(functional.linear(x, w)),
-        ((3, 4), (6, 4)),
-    ),
-    "attention": (ops.attention, torchs_attention, ((2, 3, 5, 8),) * 3),
-    "causal attention of groups": (
-        partial(ops.attention, is_causal=True, enable_gqa=True),
-        partial(torchs_attention, is_causal=True, enable_gqa=True),
-        ((2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)),
-    ),
-    "attention with a scale": (
-        partial(ops.attention, scale=0.3),
-        partial(torchs_attention, scale=0.3),
-        ((2, 3, 5, 8),) * 3,
-    ),
-    "swiglu": (ops.swiglu, gated, ((3, 8),)),
-    "gelu": (partial(ops.activation, function="gelu"), functional.gelu, ((3, 8),)),
-    "group_norm": (
-        lambda x, w, b: ops.group_norm(x, 2, w, b),
-        lambda x, w, b: functional.group_norm(x, 2, w, b),
-        ((2, 4, 3, 5), (4,), (4,)),
-    ),
-    "conv2d": (
-        lambda x, w: ops.conv2d(last(x), last(w), **CONV),
-        partial(functional.conv2d, **CONV),
-        ((2, 4, 7, 9), (6, 2, 3, 3)),
-    ),
-    "conv2d of rows of pixels": (
-        partial(ops.conv2d, padding="same"),
-        partial(functional.conv2d, padding="same"),
-        ((2, 4, 7, 9), (6, 4, 3, 3), (6,)),
-    ),
-    "embedding": (partial(ops.embedding, IDS), partial(functional.embedding, IDS), ((5, 7),)),
-}
+def test_every_operator_has_a_case():
+    """One for each function, which names the operators and the kernels behind it."""
+    made_of_others, about_calls = {"swiglu"}, {"report", "warm"}
+    functions = {name for name in ops.__all__ if name.islower()}
+    assert {*CASES} == functions - made_of_others - about_calls
+    assert {*ARGUMENTS} == {*OPERATORS}
+    for case in CASES.values():
+        found = [OPERATORS[name]._problem(*make()) for name, make in case.arguments.items()]
+        assert {problem.kernel for problem in found if problem} <= {*case.kernels}
+        assert case.kernels
 
 
 @pytest.mark.parametrize("name", COUNTERPARTS)
@@ -207,15 +135,6 @@ def test_tokens_get_their_likeliest_experts(renormalize):
         assert ops.topk_routing(logits.bfloat16(), 4)[0].dtype is torch.float32
 
 
-def paged(dtype=torch.float32):
-    """Two sequences of 5 and 9 keys in pages of 4, and a page that neither has, of no numbers."""
-    k, v = draw(7, 4, 2, 8, dtype=dtype), draw(7, 4, 2, 8, dtype=dtype)
-    k[6] = v[6] = float("nan")
-    table = torch.tensor([[3, 0, 99], [1, 5, 2]], dtype=torch.int32)
-    k[0, 1:], v[2, 1:] = float("nan"), float("nan")
-    return draw(2, 4, 8, dtype=dtype), k, v, table, torch.tensor([5, 9], dtype=torch.int32)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_query_sees_the_pages_of_its_sequence(dtype):
     q, k, v, table, lengths = given = paged(dtype)
@@ -250,21 +169,6 @@ def test_no_tokens_are_attention_of_nothing():
     given = [draw(0, heads, 8) for heads in (4, 2, 2)]
     out = ops.varlen_attention(*given, torch.zeros(3, dtype=torch.int32))
     assert out.shape == (0, 4, 8)
-
-
-def experts(tokens, ids=None, dtype=torch.float32, grad=False):
-    """x, gate_up, down, weights and ids of a layer of five experts, two for each token."""
-    shapes = (tokens, 8), (5, 12, 8), (5, 8, 6)
-    weights, found = ops.topk_routing(draw(tokens, 5), 2)
-    ids = found if ids is None else torch.tensor(ids, dtype=torch.int32).expand(tokens, 2)
-    return *(draw(*shape, dtype=dtype, grad=grad) for shape in shapes), weights, ids
-
-
-def plain_experts(x, gate_up, down, weights, ids):
-    """The same, a token after the other."""
-    inner = gated(torch.einsum("tk,tsnk->tsn", x, gate_up[ids.long()]))
-    out = torch.einsum("tsk,tsnk->tsn", inner, down[ids.long()])
-    return (out * weights.to(out.dtype)[..., None]).sum(1)
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 30])
@@ -336,51 +240,10 @@ def test_numbers_out_of_range_fail_as_in_torch(call, error):
 
 
 # -- as torch sees them ----------------------------------------------------------------------------
-def sample(name):
-    """Arguments of an operator for `torch.library.opcheck`, without gradients where it has none."""
-    rows, vector = draw(4, 6), draw(6)
-    target, scale = torch.tensor([0, 1, 2, 3]), torch.rand(4)
-    q = draw(1, 2, 4, 8)
-    angles = draw(4, 4)
-    packed = draw(4, 4, 8), draw(4, 2, 8), draw(4, 2, 8)
-    x, gate_up, down, weights, ids = experts(4)
-    by_expert = ids, *slots_by_expert(ids, 5)
-    samples = {
-        "softmax": (rows,),
-        "log_softmax": (rows,),
-        "softmax_backward": (rows, draw(4, 6), False),
-        "rms_norm": (rows, vector, 1e-5),
-        "layer_norm": (rows, vector, draw(6), 1e-5),
-        "add_rms_norm": (rows, draw(4, 6), vector, 1e-5),
-        "norm_backward": (rows, draw(4, 6), vector, scale, scale),
-        "matmul": (rows, draw(6, 3)),
-        "linear": (rows, draw(3, 6), None, "gelu"),
-        "scaled_matmul": (*ops.quantize(rows)[:1], *ops.quantize(draw(3, 6))[:1], scale, scale[:3]),
-        "quantize": (rows, "row", "int8"),
-        "attention": (q, q, q, True),
-        "rotary": (draw(4, 2, 8), draw(4, 1, 8), angles.cos(), angles.sin(), False),
-        "cross_entropy": (rows, target),
-        "cross_entropy_backward": (rows, target, scale, scale),
-        "linear_cross_entropy": (rows, draw(5, 6), target),
-        "linear_cross_entropy_backward": (rows, draw(5, 6), target, scale, scale),
-        "activation": (draw(4, 6), "swiglu"),
-        "group_norm": (draw(2, 4, 3), draw(4), draw(4), 2, 1e-5),
-        "nearest_center": (rows, draw(3, 6)),
-        "conv2d": (draw(2, 5, 6, 4), draw(3, 3, 3, 4), 2, 1, 1, 1, 1),
-        "embedding": (IDS, draw(5, 7)),
-        "topk_routing": (rows, 2, True),
-        "paged_attention": paged(),
-        "varlen_attention": (*packed[:3], torch.tensor([0, 2, 4], dtype=torch.int32), True, 2),
-        "moe_gate_up": (x, gate_up, *by_expert),
-        "moe_down": (draw(8, 6), down, *by_expert, weights),
-    }
-    return samples[name]
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_registered_as_torch_demands(name):
-    operator, given = getattr(torch.ops.tuner, name).default, sample(name)
+    operator, given = getattr(torch.ops.tuner, name).default, ARGUMENTS[name]()
     if OPERATORS[name]._differentiates:
         given = [
             each.requires_grad_() if isinstance(each, torch.Tensor) and each.is_floating_point()
@@ -402,7 +265,8 @@ def test_gradients_in_graphs_are_as_exact_as_those_of_torch(name):
     def results(function, dtype):
         torch.manual_seed(0)
         given = [
-            each.to(dtype).requires_grad_() if is_float(each) else each for each in sample(name)
+            each.to(dtype).requires_grad_() if is_float(each) else each
+            for each in ARGUMENTS[name]()
         ]
         return results_of(function(*given)), [each for each in given if is_float(each)]
 
@@ -436,7 +300,7 @@ def test_the_gradient_of_a_large_loss_in_a_graph_is_exact():
 
 
 def test_angles_have_gradients():
-    q, k, *angles, interleaved = sample("rotary")
+    q, k, *angles, interleaved = ARGUMENTS["rotary"]()
     needed = [each.requires_grad_() for each in angles]
     out = ops.rotary(q, k, *needed, interleaved=interleaved)
     assert all(each is not None for each in torch.autograd.grad(sum(map(torch.sum, out)), needed))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import KERNELS, call_of
+from operator_cases import KERNELS, call_of
 
 from search_spaces import registry
 from search_spaces.records import Workload
@@ -108,7 +108,7 @@ def test_tensors_that_overlap_are_copied_in_their_alignment(shift, rows, transpo
 
 
 def test_every_kernel_of_an_operator_has_a_template():
-    """The list above is that of all kernels that operators name."""
+    """The cases have all kernels that operators name."""
     # attention has two kernels, and moe_matmul is both products of a layer.
     assert len(KERNELS) == len(OPERATORS)
 
