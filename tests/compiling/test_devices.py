@@ -1,5 +1,6 @@
 """Finding and detecting devices, limits of targets, and the comparison of toolchains."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from search_spaces.errors import TunerError
 from search_spaces.records import Toolchain
 from workers import backend_kinds, toolchain
+from workers.backends.cuda import driver_facts
 from workers.backends.cuda.devices import visible_devices
 from workers.device import detect, find_devices, offline
 from workers.host import cpu_device, physical_cores
@@ -173,3 +175,14 @@ def test_finding_devices_loads_neither_torch_nor_triton():
         check=False,
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_drivers_facts_are_a_program_of_the_standard_library_alone():
+    """A process that asks CUDA's driver cannot be forked, so a short program does."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", driver_facts.__file__],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert isinstance(json.loads(done.stdout), list)
