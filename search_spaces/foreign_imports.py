@@ -10,17 +10,12 @@ import importlib.util
 import os
 import sys
 import threading
-import time
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from search_spaces.errors import KernelError
-from tuner.runtime.device_code import stamp
 
 # -- imports of a kernel's file from its own folder, which is appended to the import path ----------
 # A process holds one module per name, and the standard library and installed packages come first. A
@@ -106,55 +101,6 @@ def _find_file(name: str) -> Path | None:
             return None
         origin = spec.origin if spec is not None and spec.has_location else None
     return Path(origin).resolve() if origin else None
-
-
-# --------------------------------------------------------------------------------------------------
-# -- the state of files when their modules were imported, for modules that kernels import ----------
-#: The stamp of a module that is older than its file; it equals that of no file.
-OUTDATED = (-1, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Import:
-    """One import of a module."""
-
-    module: weakref.ref[ModuleType]
-    #: The module's `__spec__`, which `importlib.reload` replaces.
-    spec: object
-    stamp: tuple[int, int]
-
-
-_imports: dict[str, _Import] = {}
-
-
-@contextmanager
-def note_imports() -> Iterator[None]:
-    """Note the stamps of all files that the block imports."""
-    before, began_ns = set(sys.modules), time.time_ns()
-    try:
-        yield
-    finally:
-        for name in sys.modules.keys() - before:
-            module = sys.modules[name]
-            file = getattr(module, "__file__", None)
-            if isinstance(module, ModuleType) and isinstance(file, str):
-                found = stamp(file)
-                if found[0] < began_ns:  # otherwise it may have changed after it was read
-                    note(module, found)
-
-
-def note(module: ModuleType, found: tuple[int, int]) -> None:
-    """Note that a module was imported when its file had this stamp."""
-    spec = getattr(module, "__spec__", None)
-    _imports[module.__name__] = _Import(weakref.ref(module), spec, found)
-
-
-def stamp_of(module: ModuleType) -> tuple[int, int] | None:
-    """The stamp of a module's file at its import; None where unknown, as after a reload."""
-    known = _imports.get(module.__name__)
-    if known is None or known.module() is not module:
-        return None
-    return known.stamp if known.spec is getattr(module, "__spec__", None) else None
 
 
 # --------------------------------------------------------------------------------------------------

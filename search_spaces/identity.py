@@ -73,6 +73,7 @@ EXCLUDED = frozenset(
         "search_spaces.foreign_imports",
         "search_spaces.foreign_json",
         "search_spaces.identity",
+        "search_spaces.import_stamps",
         "search_spaces.kernel",
         "search_spaces.log_file",
         "search_spaces.measured_defaults",

@@ -21,7 +21,8 @@ from search_spaces import kernels
 from search_spaces.absent_device import fake_driver
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
-from search_spaces.foreign_imports import contain_foreign_code, make_importable, note_imports
+from search_spaces.foreign_imports import contain_foreign_code, make_importable
+from search_spaces.import_stamps import note_imports
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup

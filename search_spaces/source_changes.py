@@ -32,11 +32,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from search_spaces import foreign_imports, registry
+from search_spaces import import_stamps, registry
 from search_spaces.absent_device import module_sets
 from search_spaces.errors import KernelError, SourceChangedError
-from search_spaces.foreign_imports import OUTDATED
 from search_spaces.identity import identity_of
+from search_spaces.import_stamps import OUTDATED
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from search_spaces.source_reach import Reach, reach_of
@@ -189,12 +189,12 @@ def _resolve(file: str) -> str:
 # -- whether a module is current -------------------------------------------------------------------
 def _is_current(module: ModuleType, file: str) -> bool:
     now = stamp(file)
-    known = foreign_imports.stamp_of(module)
+    known = import_stamps.stamp_of(module)
     if known is not None:
         return known == now
     if now[0] >= _began_ns() and not _agrees(module, file):
         return False
-    foreign_imports.note(module, now)
+    import_stamps.note(module, now)
     return True
 
 
@@ -295,5 +295,5 @@ def _imported_again(
     except BaseException:
         for name, module in older.items():
             sys.modules[name] = module
-            foreign_imports.note(module, OUTDATED)
+            import_stamps.note(module, OUTDATED)
         raise
