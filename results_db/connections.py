@@ -73,7 +73,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-# --------------------------------------------------------------------------------------------------
+# -- connections and transactions on SQLite and PostgreSQL -----------------------------------------
 BUSY_TIMEOUT_S = 30.0
 #: Timeout for a caller that retries by itself, so that it can handle signals between attempts.
 _SHORT_BUSY_S = 2.0

@@ -51,7 +51,7 @@ class RegressionRecord:
         return self.state is RegressionState.CONFIRMED and self.acknowledged_at is None
 
 
-# --------------------------------------------------------------------------------------------------
+# -- what a promotion of a run's results to published tables decided, entry by entry ---------------
 class PromotionOutcome(StrEnum):
     """What a promotion decided about one entry of a published table."""
 

@@ -80,7 +80,7 @@ def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
     return [ConfirmedTask(**row) for row in connection.execute(query).mappings()]
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the store of results --------------------------------------------------------------------------
 _log = logging.getLogger(__name__)
 
 

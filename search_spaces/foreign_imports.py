@@ -103,7 +103,7 @@ def _find_file(name: str) -> Path | None:
     return Path(origin).resolve() if origin else None
 
 
-# --------------------------------------------------------------------------------------------------
+# -- imports of code that others wrote -------------------------------------------------------------
 _end_process = os._exit
 _change = threading.Lock()
 #: Contexts that are open, by the thread that opened them.

@@ -78,7 +78,7 @@ class _LateFinder:
         loader.exec_module = exec_module
 
 
-# --------------------------------------------------------------------------------------------------
+# -- answers of torch and Triton about a device that this process does not have --------------------
 #: A machine without GPUs, on which modules are tried before their device is known.
 NO_GPU = Device(kind="", name="no device", target="")
 #: For modules that cannot be imported without any device, until theirs is known.

@@ -77,7 +77,7 @@ class RecordedConfig:
     samples_us: tuple[float, ...] = field(default=(), repr=False)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the document of a recorded space as pydantic models, and what a valid one says ----------------
 _Record = TypeVar("_Record", Noise, Device, Toolchain)
 
 

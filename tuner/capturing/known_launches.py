@@ -58,7 +58,7 @@ def _has_gpu() -> bool:
     return torch is not None and bool(torch.cuda.is_available())
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the recorded launches of one kernel, found again by matchers or by their keys -----------------
 #: Matchers of launches with equal scalars that are kept; for further ones keys are computed.
 _MOST_MATCHERS = 8
 #: Forms of call of one kernel that are found by their scalars.

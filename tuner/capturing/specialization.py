@@ -50,7 +50,7 @@ def overlapping(spans: Sequence[Span]) -> list[list[int]]:
     return sorted(sorted(group) for group in groups)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- what distinguishes one specialised launch from another ----------------------------------------
 _SCALARS = frozenset({int, bool, str, type(None)})
 #: Properties of descriptors other than their tensor and sizes; a kind may lack some.
 DESCRIPTOR_OPTIONS = ("padding", "round_f32_to_tf32", "layout")

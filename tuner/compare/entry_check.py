@@ -154,7 +154,7 @@ def _against_stored(winner: BenchRow, stored_us: float | None, margin: float) ->
     return Result.FASTER if high_us < stored_us * (1 - margin) else Result.SAME
 
 
-# --------------------------------------------------------------------------------------------------
+# -- check entries of tables -----------------------------------------------------------------------
 #: The number of further configs that are checked, after the winner and the default.
 RUNNERS_UP = 3
 #: Relative difference between times of different passes from which they count as different.

@@ -61,7 +61,7 @@ class Trial:
     asked_at: float = 0.0
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the trials of one search and what is known of them --------------------------------------------
 class TrialTable(Mapping[str, Trial]):
     """Trials by config key, in the order in which they were asked."""
 

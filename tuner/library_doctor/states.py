@@ -100,7 +100,7 @@ def _has_tables(adapter: Adapter, folder: Path) -> bool:
     return any(adapter.parsed_name(path.name) for path in folder.glob("*.json"))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the state of each table file ------------------------------------------------------------------
 _VERSION_FOLDER = "triton_"
 #: Parameters that Triton takes as the side of a block, which must be a power of two.
 _SIDES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")

@@ -81,7 +81,7 @@ def quantize(
     return _quantize(x, scales, name)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- matrix products, linear layers and convolutions -----------------------------------------------
 def _are_matrices(*tensors: torch.Tensor) -> bool:
     """Whether these are contiguous and of one dtype that kernels take."""
     dtype = tensors[0].dtype

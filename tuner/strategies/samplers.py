@@ -63,7 +63,7 @@ def _shuffle(space: BoundSpace, seed: int) -> Iterator[Config]:
     yield from listed
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the built-in strategies -----------------------------------------------------------------------
 def bayes(space: BoundSpace, seed: int, *, initial: int = 15) -> BaseSampler:
     """A Gaussian process over the listed space. initial: configs spread over the space first."""
     from tuner.strategies.discrete_gp_sampler import LOG_TIME_SCALE, DiscreteGPSampler

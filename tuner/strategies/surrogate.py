@@ -98,7 +98,7 @@ class DeviationScale:
         return max(1.0, math.sqrt((total + _PRIOR) / (len(recent) + _PRIOR)))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- A model of the scores over one search space, which learns results as they come ----------------
 Rows = NDArray[np.int64]
 
 #: The scale for scores that are ln(time): times 5 % above the best are compressed.

@@ -82,7 +82,7 @@ def pick_fastest(over: Mapping[str, LogRatio]) -> str:
     return min(equal, key=lambda name: (name != "eager", is_compiled(name), name))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the entries of a table for ranges of sizes, and what is known of their coverage ---------------
 #: Sizes that are looked up to count the share that a table serves.
 _LOOKED_UP = 1000
 

@@ -115,7 +115,7 @@ def _nothing(*_: object) -> None:
     """A kernel that computes nothing."""
 
 
-# --------------------------------------------------------------------------------------------------
+# -- CPU variants ----------------------------------------------------------------------------------
 _VARIANTS, _HEADERS, _EMPTY = "variants", "headers", "empty"
 #: Shorter parts of a build are in no trace.
 _LEAST_S = 0.01

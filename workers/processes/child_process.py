@@ -106,7 +106,6 @@ class ResponseDeadline:
         return min(self._deadline, self._last_at + silence_s)
 
 
-# --------------------------------------------------------------------------------------------------
 # -- the output of a supervised process: read at once, so that printing never blocks; end kept -----
 _KEPT_BYTES = 32 * 1024
 _FINISH_TIMEOUT_S = 2.0
@@ -146,7 +145,7 @@ class CapturedOutput:
         return "".join(c for c in clean if c in "\n\t" or c.isprintable())
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the parent's view of one child process --------------------------------------------------------
 _EXIT_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 20
 

@@ -75,7 +75,7 @@ def _value(value: Any, memory: Iterable[int]) -> Hashable:
     return (type(value), repr(value)) if type(value) in _PLAIN else None
 
 
-# --------------------------------------------------------------------------------------------------
+# -- triton's interpreter --------------------------------------------------------------------------
 class InterpreterBackend(TorchBackend):
     """Runs a variant's launches on CPU tensors of the kernel's small workload.
 

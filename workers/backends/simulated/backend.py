@@ -125,7 +125,7 @@ class SampleSource:
         return self._median_us * math.exp(log)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the backend of simulated devices --------------------------------------------------------------
 #: Prefix of a baseline's name inside a pass, so that it cannot equal the key of a config.
 _BASELINE = "baseline "
 

@@ -91,7 +91,7 @@ def _title(owner: Any) -> str:
     return str(owner.__name__)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- what a variant does besides its outputs -------------------------------------------------------
 #: The value that a run returned, and a function for its time in us.
 TimedRun: TypeAlias = tuple[Any, Callable[[], float]]
 _LIMIT = 0x06  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE

@@ -72,7 +72,7 @@ def collect_passes(
     return timer.collect(candidates, rotated_orders(len(candidates), max(2, passes)))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- the samples of each candidate in a comparison, and the estimate of the fastest ----------------
 @dataclass(slots=True)
 class CandidateSamples:
     """The samples of one candidate, one per pass from the first pass on."""
