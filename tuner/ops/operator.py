@@ -7,9 +7,10 @@ without an entry, on other devices, under vmap, and for tensor subclasses.
 A call takes one of three ways:
 
 1. plain tensors: the decision for these shapes, strides, dtypes, alignments and scalars, made at
-   the first such call and kept (`choosing.py`, `planning.py`);
-2. `torch.compile`, `torch.export`, fake tensors, and calls that need a gradient which a kernel
-   computes: the operator `torch.ops.tuner.<name>`, which runs 1. inside;
+   the first such call and kept (`choosing.py`, `planning.py`), in a function of autograd where a
+   gradient is needed that a kernel computes;
+2. `torch.compile`, `torch.export` and fake tensors: the operator `torch.ops.tuner.<name>`, which
+   runs 1. inside;
 3. all else: the function of torch, with torch's own gradients.
 """
 
@@ -97,7 +98,8 @@ class Operator(Generic[Result]):
         self.name, self.reference, self._shape = name, reference, fake or reference
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
         self._decisions: dict[_Key, Decision] = {}
-        self._differentiates = backward is not None
+        #: Autograd's function; None where torch differentiates the reference.
+        self._function: Any = backward and _differentiate(setup_context, backward)
         place = f"{_NAMESPACE}::{name}"
         torch.library.define(place, schema, tags=(torch.Tag.needs_exact_strides,))
         torch.library.impl(place, "CompositeExplicitAutograd")(self._execute)
@@ -117,7 +119,7 @@ class Operator(Generic[Result]):
             if self._autocast not in ("", WIDE) and autocasts(arguments):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
-            needs_torch = not self._differentiates and _needs_gradient(arguments)
+            needs_torch = self._function is None and _needs_gradient(arguments)
             if needs_torch or _is_transformed():
                 return self.reference(*arguments)
             return self._call_op(arguments)
@@ -129,7 +131,10 @@ class Operator(Generic[Result]):
         if decision.run is None:
             return self.reference(*arguments)
         if gradient and torch.is_grad_enabled():
-            return self._call_op(arguments) if self._differentiates else self.reference(*arguments)
+            if self._function is None:
+                return self.reference(*arguments)
+            differentiated: Result = self._function.apply(*arguments, decision.run)
+            return differentiated
         found: Result = decision.run(arguments)
         return found
 
@@ -271,6 +276,32 @@ class Operator(Generic[Result]):
             return _one_or_all([_own(found[name], arguments, shape) for name, shape in shapes])
 
         return run
+
+
+def _differentiate(
+    setup: Callable[..., None] | None, backward: Callable[..., Any]
+) -> type[torch.autograd.Function]:
+    """Autograd around what a decision runs, which follows the arguments.
+
+    Outside of graphs it takes the place of the operator's own, which costs ten times as much host
+    time (`torch.library` has its dispatch in Python).
+    """
+
+    class Differentiated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            *arguments, run = given
+            found = run(arguments)
+            if setup is not None:
+                setup(ctx, tuple(arguments), found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+            found = backward(ctx, *grads)
+            return *(found if isinstance(found, tuple) else (found,)), None
+
+    return Differentiated
 
 
 def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
