@@ -57,7 +57,6 @@ def test_formats_without_a_lookup_and_missing_packages_are_refused(call, store):
     store.finish_run(1, "finished", {})
     for given, message in (
         (["csv"], "--never-worse: the format csv has no lookup by size"),
-        (["vllm", "--check"], "leave --never-worse out"),
         (["vllm", "--package", "absent"], "--package absent: no such folder"),
         (["vllm", "--package", "."], "there is no cuda device here to time it on"),
     ):
