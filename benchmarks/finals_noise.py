@@ -24,7 +24,7 @@ from typing import Any
 
 from results_db import Store
 from results_db.shipped import select_shipped
-from search_spaces.recorded.document import Noise
+from search_spaces.recorded.entries import Noise
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validate
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import SpaceError
-from search_spaces.recorded.document import Noise, RecordedConfig, RecordedParameter
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 

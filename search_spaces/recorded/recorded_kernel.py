@@ -14,7 +14,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
-from search_spaces.recorded.document import Noise, RecordedConfig, RecordedParameter
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.records import Config, Device, TensorSpec, Workload, digest
 from search_spaces.space import Features, SearchSpace

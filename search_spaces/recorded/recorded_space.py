@@ -17,7 +17,7 @@ from typing import Any
 
 from search_spaces.atomic_file import write_atomic
 from search_spaces.errors import TunerError
-from search_spaces.recorded.document import Noise, RecordedConfig, RecordedParameter
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.records import (
     Config,
     Device,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_spaces import SCENARIOS
 
-from search_spaces.recorded.document import Noise
+from search_spaces.recorded.entries import Noise
 from tuner.base.statistics import compare_pairs, tie_set
 from workers.backends.simulated.backend import SampleSource, SimulatedTimer
 from workers.job_records import MeasurementProtocol, Mode

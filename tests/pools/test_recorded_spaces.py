@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_up_spaces import SCENARIOS, synthesize
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
-from search_spaces.recorded.document import Noise
+from search_spaces.recorded.entries import Noise
 from search_spaces.recorded.recorded_kernel import (
     RecordedKernel,
     RecordedParameter,

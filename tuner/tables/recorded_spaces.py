@@ -8,7 +8,7 @@ from dataclasses import replace
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.params import is_member
-from search_spaces.recorded.document import RecordedConfig, RecordedParameter
+from search_spaces.recorded.entries import RecordedConfig, RecordedParameter
 from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.records import Config, Status, Value, config_key
 from tuner.tables.exporters import File

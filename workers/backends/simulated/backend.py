@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.recorded.document import Noise, RecordedConfig
+from search_spaces.recorded.entries import Noise, RecordedConfig
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
 from workers import backend_kinds

@@ -7,7 +7,7 @@ import time
 from functools import lru_cache
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded.document import RecordedConfig
+from search_spaces.recorded.entries import RecordedConfig
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Status, config_key, digest
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef, StaticFacts
