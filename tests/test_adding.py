@@ -1,6 +1,6 @@
 """What is added in one place: the rest of the product finds it there.
 
-Plug-ins of installed packages have tests beside their subjects: exporters in `tests/tables`,
+Plug-ins of installed packages have tests with their subjects: exporters in `tests/tables`,
 backends in `tests/measure`, sections of the report in `tests/reports`. A column of a listing has
 one in `tests/cli`, an operator one in `tests/ops`.
 """

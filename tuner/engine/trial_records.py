@@ -136,7 +136,7 @@ def of_measurement(
 def of_comparison(
     spec: TaskSpec, trials: Sequence[Trial], worker: str, measurement: Measurement, index: int
 ) -> TrialRecord:
-    """A given config's outcome beside the others; its ratio is to the first one that was timed."""
+    """A given config's outcome among the others; its ratio is to the first one that was timed."""
     record = of_measurement(spec, trials[index], worker, measurement, index=index)
     outcome = measurement.outcomes[index]
     if not isinstance(outcome, Timing) or not outcome.samples_us:
