@@ -34,7 +34,13 @@ from tuner.campaign.options import (
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task, load_libraries, write_products
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
-from tuner.campaign.worker_start import ExpectedWorkers, StartedPool, await_workers, required_pool
+from tuner.campaign.worker_start import (
+    START_TIMEOUTS,
+    ExpectedWorkers,
+    StartedPool,
+    await_workers,
+    required_pool,
+)
 from tuner.engine import Engine, TaskSpec
 from tuner.engine.finals_time import limit_finals
 from tuner.engine.range_search import FinishedSize
@@ -53,8 +59,6 @@ if TYPE_CHECKING:
     from workers.job_records import PoolSpec
     from workers.roles import Pool
 
-#: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
-_START_TIMEOUTS = 4
 _log = logging.getLogger(__name__)
 
 
@@ -151,7 +155,7 @@ class CampaignRun:
         clock = pool.clock
         if (whole_s := self.campaign.wall) is not None:
             self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
-        timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
+        timeout_s = self.settings.pool.connect_timeout * START_TIMEOUTS
         workers = list(pool.describe_workers() or ())
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tuner.campaign.options import Control
     from workers.roles import Pool
 
+#: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
+START_TIMEOUTS = 4
 _log = logging.getLogger(__name__)
 
 

@@ -217,9 +217,9 @@ def _compare_with_run(settings: Settings, base: Path, run: str, folder: Path, ki
 
 def _find_accelerator() -> DeviceFacts | None:
     """The first accelerator of this machine."""
-    specs = [spec for spec in map(backend_kinds.spec, backend_kinds.names()) if spec.accelerator]
     from tuner.tables.results import device_facts
 
+    specs = [spec for spec in map(backend_kinds.spec, backend_kinds.names()) if spec.accelerator]
     found = (device for spec in specs if spec.timed for device in spec.find_devices())
     return next(map(device_facts, found), None)
 

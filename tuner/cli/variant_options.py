@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.records import canonical_json
 from tuner.cli.command_context import complete_kernels, configured_kernels, flag
-from tuner.cli.console import Format, note
+from tuner.cli.console import note
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
     from results_db.run_comparison import TaskComparison
-    from search_spaces.records import Config
     from tuner.compare import Variant
     from tuner.settings.sections import Settings
 
@@ -81,10 +79,3 @@ def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:
         for variant in variants:
             if variant.note:
                 note(variant.note)
-
-
-def config_cell(config: Config | None, style: Format) -> object:
-    """A config as a listing in that format shows it, its parameters by name."""
-    if config is None or style in (Format.JSON, Format.TABLE):
-        return None if config is None else dict(sorted(config.items()))
-    return canonical_json(dict(config))

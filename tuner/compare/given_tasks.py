@@ -19,7 +19,7 @@ from tuner.campaign import Control
 from tuner.campaign.driver import Driver
 from tuner.campaign.run_record import ensure_task
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
-from tuner.campaign.worker_start import StartedPool, await_workers
+from tuner.campaign.worker_start import START_TIMEOUTS, StartedPool, await_workers
 from tuner.compare.named_configs import Variant
 from tuner.compare.targets import BenchTarget
 from tuner.engine import Aim, Engine, TaskBudget, TaskSpec
@@ -27,9 +27,6 @@ from tuner.progress import ProgressCallback
 from tuner.settings.sections import Budget, Settings, StrategyConfig, TaskConfig
 from workers import backend_kinds, pools
 from workers.job_records import Artifact, Calibration, PoolSpec, WorkerInfo
-
-#: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
-_START_TIMEOUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def evaluate(
     if not given:
         return []
     pool = pools.create(_pool_spec(settings, given, build_only=build_only))
-    timeout_s = settings.pool.connect_timeout * _START_TIMEOUTS
+    timeout_s = settings.pool.connect_timeout * START_TIMEOUTS
     control = Control()
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         url = f"sqlite:///{Path(folder) / 'given.db'}"
