@@ -37,7 +37,6 @@ from search_spaces import registry  # noqa: E402
 from search_spaces.baselines import is_compiled  # noqa: E402
 from search_spaces.records import Workload  # noqa: E402
 from tuner import ops, runtime  # noqa: E402
-from tuner.ops import choosing  # noqa: E402
 
 #: Products of this many operations run into the power limit, which loads of this length reach.
 _HEAVY_FLOPS, _LOAD_S = 1e11, 0.2
@@ -145,11 +144,9 @@ def host_times() -> dict[str, list[float]]:
         ),
     }
     found = {}
-    farthest, choosing.FARTHEST = choosing.FARTHEST, math.inf  # these are far from every entry
-    for name, (ours, torchs) in calls.items():
-        with torch.no_grad():
+    with torch.no_grad(), ops.prefer_tuned():  # these are far from every entry
+        for name, (ours, torchs) in calls.items():
             found[name] = [host_us(ours), host_us(torchs)]
-    choosing.FARTHEST = farthest
     return found
 
 

@@ -22,15 +22,15 @@ from search_spaces import registry
 from search_spaces.kernels.moe_matmul.routing import block_order, most_blocks, slots_by_expert
 from search_spaces.tensors import empty_tensors
 from tuner import ops, runtime
-from tuner.ops import choosing
 from tuner.ops.experts import _blocks_of, _order_slots
 from tuner.ops.operator import OPERATORS
 
 
 @pytest.fixture(autouse=True)
-def every_entry_serves(monkeypatch):
-    monkeypatch.setattr(choosing, "FARTHEST", 99.0)
+def every_entry_serves():
     forget_all()
+    with ops.prefer_tuned():
+        yield
 
 
 def forget_all():

@@ -39,8 +39,9 @@ def write_table(
     folder: Path, kernel: str, entries: Iterable[runtime.Entry], device: str, **fields: Any
 ) -> None:
     """A table of a kernel. fields: of its first entry."""
+    facts = runtime.DeviceFacts(device, "cuda", "cuda:90", 132, shared_bytes=232448)
     table = runtime.Table(
-        kernel, "ab", runtime.DeviceFacts(device), {}, launch_hash="aa",
+        kernel, "ab", facts, {}, launch_hash="aa",
         entries=tuple(entries), rule=runtime.Rule("sizes"),
     )  # fmt: skip
     document = document_of(table)

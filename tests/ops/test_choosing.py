@@ -11,7 +11,7 @@ from search_spaces.records import Workload
 from tuner import runtime
 from tuner.base.log_ratio import LogRatio
 from tuner.ops import choosing
-from tuner.ops.choosing import choose, pick
+from tuner.ops.choosing import choose, pick, prefer_tuned
 from tuner.ops.problem import Problem
 from tuner.tables.range_entries import pick_fastest
 
@@ -37,10 +37,53 @@ def test_an_entry_names_a_baseline(softmax_tables):
     assert choice.entry == {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
 
 
-def test_a_far_entry_says_nothing(softmax_tables):
+def test_the_config_of_an_entry_loses_with_distance(softmax_tables):
+    softmax_tables(baselines={"eager": 1.3, "compile": 0.9})
+    near, far = choose(problem(cols=768)), choose(problem(rows=64, cols=4096))
+    assert (near.implementation, far.implementation) == ("tuned", "eager")
+    assert (near.gain, far.gain) == (1.3, 1.0)
+    assert near.reason.startswith("predicted from an entry 0.6 octaves away, at least 1.")
+    assert far.reason == "predicted from an entry 3.2 octaves away"
+
+
+def test_numbers_of_rows_count_less(softmax_tables):
+    softmax_tables(baselines={"eager": 1.3})
+    assert choose(problem(rows=8192)).reason == choose(problem(cols=960)).reason
+
+
+def test_a_baseline_loses_nothing_with_distance(softmax_tables):
+    softmax_tables(baselines={"eager": 1.3, "vendor": 0.8}, implementation="vendor")
+    assert choose(problem(cols=16384)).implementation == "vendor"
+
+
+def test_an_entry_without_baselines_serves_all_sizes(softmax_tables):
     softmax_tables()
-    assert choose(problem(rows=4096)).implementation == "tuned"
-    assert choose(problem(rows=4097)).implementation == "eager"
+    assert choose(problem(rows=60000)).implementation == "tuned"
+
+
+def test_what_moves_as_many_bytes_is_no_other_workload(softmax_tables):
+    softmax_tables(baselines={"eager": 1.1})
+    assert "0.0 octaves" in choose(problem(dtype="float16")).reason
+    assert choose(problem(dtype="float16")).implementation == "tuned"
+    assert choose(problem(dtype="float32")).implementation == "eager"
+
+
+def test_rows_of_another_alignment_are_far(softmax_tables):
+    softmax_tables(baselines={"eager": 1.2})
+    assert choose(problem(cols=520)).implementation == "tuned"
+    assert choose(problem(cols=519)).implementation == "eager"
+
+
+def test_no_config_runs_where_its_kernel_declares_it_wrong(softmax_tables):
+    softmax_tables(config={**CONFIG, "num_warps": 3})
+    assert choose(problem(rows=2000)).reason == "no table serves it"
+
+
+def test_the_nearest_config_runs_where_it_is_preferred(softmax_tables):
+    softmax_tables(baselines={"eager": 1.1})
+    with prefer_tuned():
+        assert choose(problem(cols=8192)).implementation == "tuned"
+    assert choose(problem(cols=8192)).implementation == "eager"
 
 
 def test_an_entry_of_a_range_decides_for_all_of_its_sizes(softmax_tables, caplog):
@@ -49,13 +92,12 @@ def test_an_entry_of_a_range_decides_for_all_of_its_sizes(softmax_tables, caplog
         choice = choose(problem(rows=rows))
         assert choice.implementation == "tuned"
         assert found in choice.reason
-    assert choose(problem(rows=999)).reason == "fastest in the nearest entry"
+    assert choose(problem(rows=999)).reason == "predicted from an entry 0.0 octaves away"
     assert not caplog.records
 
 
 def test_torch_runs_without_an_entry(softmax_tables):
     softmax_tables()
-    assert choose(problem(dtype="float32")).reason == "no table serves it"
     assert "more than the 32768" in choose(problem(cols=40000)).reason
 
 
@@ -136,7 +178,8 @@ def test_a_wrong_entry_is_named(softmax_tables, tmp_path, fields, message):
     softmax_tables(**fields)
     with pytest.raises(runtime.TableError, match=message):
         runtime.read(tmp_path / "softmax.json")
-    assert choose(problem()).implementation == "eager"
+    found = runtime.lookup("softmax", problem().key, device="nearest", stale="use")
+    assert found is None or found.table != str(tmp_path / "softmax.json")
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name.partition("@")[0])

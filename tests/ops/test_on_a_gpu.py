@@ -35,12 +35,13 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(autouse=True)
 def every_entry_serves(monkeypatch):
     """Small problems are far from the entries of tables."""
-    monkeypatch.setattr(choosing, "FARTHEST", 99.0)
     # `torch.compile` sets it for its own kernels; later tests build with Triton's assembler.
     monkeypatch.setenv("TRITON_PTXAS_PATH", "")
     monkeypatch.delenv("TRITON_PTXAS_PATH")
     for operator in OPERATORS.values():
         operator.forget()
+    with ops.prefer_tuned():
+        yield
 
 
 def half(*sizes, grad=False):
@@ -318,7 +319,8 @@ import json, torch, triton
 from tuner import ops
 hits = []
 triton.knobs.compilation.listener = lambda **facts: hits.append(facts["cache_hit"])
-ops.choosing.FARTHEST = 99.0
+kernels = ops.prefer_tuned()
+kernels.__enter__()
 x, w = torch.ones(64, 512, device="cuda"), torch.ones(512, device="cuda")
 y = ops.rms_norm(x.bfloat16(), w.shape, w.bfloat16(), 1e-5)
 q = torch.randn(1, 16, 1024, 128, device="cuda", dtype=torch.bfloat16)

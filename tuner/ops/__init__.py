@@ -13,6 +13,7 @@ gradients and errors are those of torch within the tolerance of the dtype.
 from __future__ import annotations
 
 from tuner.ops.attention import attention, paged_attention, rotary, varlen_attention
+from tuner.ops.choosing import prefer_tuned
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
@@ -41,6 +42,7 @@ __all__ = [
     "moe",
     "nearest_center",
     "paged_attention",
+    "prefer_tuned",
     "quantize",
     "report",
     "rms_norm",

@@ -1,15 +1,18 @@
 """Which implementation a problem gets: a config of a table, a baseline that was faster, or torch.
 
 The tables are those of `TUNER_TABLES`, then those of the package. An entry names what its
-confirmation found fastest; between entries the nearest valid one decides. A problem without an
-entry gets torch. What `torch.compile` makes runs nowhere, since a call must not start a compiler:
-the fastest other implementation takes its place.
+confirmation found fastest, for its workload or its range of sizes; for others, what is fastest is
+predicted from the nearest entry (`prediction.py`). A problem that no entry has anything to say of
+gets torch. What `torch.compile` makes runs nowhere, since a call must not start a compiler: the
+fastest other implementation takes its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
@@ -17,6 +20,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value
 from tuner import runtime
+from tuner.ops.prediction import find_neighbour
 from tuner.ops.problem import Problem
 
 #: The config of an entry is launched. Other names are those of baselines.
@@ -26,8 +30,8 @@ EAGER = "eager"
 _COMPILED = "compile"
 #: The entry that decided, by how it was found.
 _ENTRIES = {"exact": "its entry", "range": "the entry of its range"}
-#: Octaves from a workload to an entry whose times say something of it.
-FARTHEST = 2.0
+#: Whether the config of the nearest entry runs, however far this is.
+_preferred = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +63,68 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
         return Choice(EAGER, error.message)
     # Correctness follows from the code that the tables ship with, whatever Triton compiles it;
     # `report` says what was found.
-    hit = runtime.lookup(problem.kernel, problem.key, device="nearest", stale="use", quiet=True)
-    if hit is None or hit.entry is None:
+    asked: dict[str, Any] = {"device": "nearest", "stale": "use", "quiet": True}
+    hit = runtime.lookup(problem.kernel, problem.key, **asked)
+    if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
+        return _choose_from(kernel, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without)
+    table = runtime.find_table(problem.kernel, **asked)
+    near = find_neighbour(table, kernel, problem.workload, problem.key) if table else None
+    if near is None:
         return Choice(EAGER, "no table serves it")
-    if hit.distance > FARTHEST:
-        return Choice(EAGER, f"the nearest entry is {hit.distance:.1f} octaves away")
-    name, gain = pick(hit.entry.implementation, hit.entry.baselines, without)
-    which = _ENTRIES.get(hit.how, "the nearest entry")
-    reason = f"{'next ' if without else ''}fastest in {which}"
-    config = hit.config if name == TUNED else None
-    ratios = {TUNED: 1.0, **hit.entry.baselines}
+    where = f"predicted from an entry {near.distance:.1f} octaves away"
+    return _choose_from(kernel, near.entry, where, 1.0 if _preferred else near.loss, without)
+
+
+def _choose_from(
+    kernel: Kernel, entry: runtime.Entry, reason: str, loss: float, without: Collection[str]
+) -> Choice:
+    """The choice that an entry makes where its config may take `loss` times as long."""
+    name, gain = pick(entry.implementation, entry.baselines, without, loss)
+    ratios = {TUNED: 1.0, **entry.baselines}
     known = {_COMPILED, name} <= ratios.keys()
     over_compile = ratios[_COMPILED] / ratios[name] if known else None
-    return Choice(name, reason, kernel, config, hit.entry.key, gain, over_compile)
+    if name == TUNED and loss > 1 and gain is not None:
+        reason += f", at least {gain / loss:.2f}x"
+    return Choice(
+        name,
+        f"next {reason}" if without else reason,
+        kernel,
+        entry.config if name == TUNED else None,
+        entry.key,
+        gain,
+        over_compile,
+    )
+
+
+@contextlib.contextmanager
+def prefer_tuned() -> Iterator[None]:
+    """Run the config of the nearest entry, however far this is, as for tests of small sizes.
+
+    It holds for calls that are decided meanwhile; operators forget what they have decided.
+    """
+    global _preferred
+    former, _preferred = _preferred, True
+    try:
+        yield
+    finally:
+        _preferred = former
 
 
 def pick(
-    implementation: str, baselines: Mapping[str, float], without: Collection[str] = ()
+    implementation: str,
+    baselines: Mapping[str, float],
+    without: Collection[str] = (),
+    loss: float = 1.0,
 ) -> tuple[str, float | None]:
     """The implementation that may run in a call, and its gain over the fastest baseline.
 
     implementation, baselines: of an entry; the time of each baseline over that of the entry's
     config. without: what failed. The fastest of the others replaces these and what is compiled.
+    loss: of the config, whose time may be as many times that at the entry; the least time decides.
     """
     others = {name: ratio for name, ratio in baselines.items() if not is_compiled(name)}
-    if is_compiled(implementation) or implementation in without:
-        times = {name: r for name, r in {TUNED: 1.0, **others}.items() if name not in without}
+    if is_compiled(implementation) or implementation in without or loss > 1:
+        times = {name: r for name, r in {**others, TUNED: loss}.items() if name not in without}
         implementation = min(times, key=times.__getitem__, default=EAGER)
     if not others:
         return implementation, None

@@ -27,8 +27,9 @@ from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Rule, Span, key_order
 from ._launch import Autotuned, autotune
-from ._lookup import clear, lookup
+from ._lookup import clear, find_table, lookup
 from ._names import file_stem, slug
+from ._nearest import move_towards
 from ._read import TableError, read
 from ._table import SCHEMA, Table
 from ._table_files import is_for_device, load, staleness
@@ -56,11 +57,13 @@ __all__ = [
     "clear",
     "current_device",
     "file_stem",
+    "find_table",
     "is_for_device",
     "kernel_hash",
     "key_order",
     "load",
     "lookup",
+    "move_towards",
     "read",
     "slug",
     "staleness",
