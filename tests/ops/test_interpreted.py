@@ -12,7 +12,9 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("cases", ["interpreted_cases.py", "decomposed_cases.py"])
+@pytest.mark.parametrize(
+    "cases", ["interpreted_cases.py", "decomposed_cases.py", "gradient_cases.py"]
+)
 def test_kernels_run_through_their_operators(cases):
     settings = {"TRITON_INTERPRET": "1", "TUNER_DEVICE": "NVIDIA H200", "TUNER_TABLES": ""}
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])

@@ -10,11 +10,18 @@ from torch.nn import functional
 from search_spaces.kernels.cross_entropy.kernel import loss_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import WIDE, Operator, autocasts
+from tuner.ops.linear_losses import LinearLosses
+from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, lowered
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import FLOATS, HALVES, Problem, are_in_range, as_rows, dtype_name
-
-_REDUCTIONS = ("none", "mean", "sum")
+from tuner.ops.reduced_losses import (
+    REDUCTIONS,
+    ReducedLosses,
+    gradient_of_losses,
+    kept_losses,
+    losses_of,
+    read_targets,
+)
 
 
 def _are_targets(target: torch.Tensor, rows: int) -> bool:
@@ -47,20 +54,10 @@ def _gradient_problem(
     return Problem("cross_entropy_backward", dims, tensors, {"out": x.shape})
 
 
-def _gradient_of_torch(
-    x: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor
-) -> torch.Tensor:
-    share = x - lse[:, None]
-    place, one = target[:, None], share.new_ones((target.shape[0], 1))
-    if torch.is_grad_enabled():
-        return (share.exp().scatter_add(1, place, -one) * grad[:, None]).to(x.dtype)
-    return share.exp_().scatter_add_(1, place, -one).mul_(grad[:, None]).to(x.dtype)
-
-
 _cross_entropy_backward = Operator[torch.Tensor](
     "cross_entropy_backward",
     "(Tensor x, Tensor target, Tensor lse, Tensor grad) -> Tensor",
-    _gradient_of_torch,
+    gradient_of_losses,
     _gradient_problem,
 )
 
@@ -85,34 +82,13 @@ _cross_entropy = Operator[tuple[torch.Tensor, torch.Tensor]](
 )
 
 
-def _reduce(loss: torch.Tensor, keep: torch.Tensor, reduction: str) -> torch.Tensor:
-    """The losses of kept rows, or their sum or mean."""
-    loss = torch.where(keep, loss, 0.0)
-    if reduction == "none":
-        return loss
-    return loss.sum() if reduction == "sum" else loss.sum() / keep.sum()
-
-
-def _read_targets(
-    target: torch.Tensor, ignore_index: int, classes: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets that kernels may read, and which rows count.
-
-    On a GPU, a target that is neither a class nor ignored fails on the device, as in torch.
-    """
-    keep = target != ignore_index
-    read = torch.where(keep, target, 0)
-    torch._assert_async(((read >= 0) & (read < classes)).all())
-    return read, keep
-
-
 def _takes(
     x: torch.Tensor, target: torch.Tensor, classes: int, ignore_index: int, reduction: str
 ) -> bool:
     """Whether these are rows of numbers and a target for each, of which torch refuses none."""
-    if reduction not in _REDUCTIONS or x.ndim != 2 or not x.numel() or not classes:
+    if reduction not in REDUCTIONS or x.ndim != 2 or not x.numel() or not classes:
         return False
-    if target.dtype is not torch.int64 or target.shape != x.shape[:1]:
+    if target.dtype is not torch.int64 or target.shape != x.shape[:1] or target.device != x.device:
         return False
     return are_in_range(target, classes, ignore_index)
 
@@ -135,14 +111,20 @@ def cross_entropy(
     others = (weight, size_average, reduce)
     plain = all(each is None for each in others) and not label_smoothing
     plain = plain and input.dtype in FLOATS and input.ndim == 2
-    if (
-        plain
-        and _takes(input, target, input.shape[1], ignore_index, reduction)
-        and _cross_entropy.serves(input, target)
-    ):
-        read, keep = _read_targets(target, ignore_index, input.shape[1])
+    if plain and _takes(input, target, input.shape[1], ignore_index, reduction):
         dtype = torch.float32 if autocasts([input]) else input.dtype
-        return _reduce(_cross_entropy(input, read)[0], keep, reduction).to(dtype)
+        rule = input.shape[1], ignore_index, reduction
+        found = _cross_entropy.find(input, target)
+        if found is None and _cross_entropy.serves(input, target):
+            read, keep = read_targets(target, ignore_index, input.shape[1])
+            return kept_losses(_cross_entropy(input, read)[0], keep, reduction).to(dtype)
+        run, gradient = found or (None, False)
+        if run is not None and gradient:
+            given = input, target, rule, dtype, run, _cross_entropy_backward
+            loss: torch.Tensor = ReducedLosses.apply(*given)  # type: ignore[no-untyped-call]
+            return loss
+        if run is not None:
+            return losses_of(run, [input], target, rule, dtype)
     return functional.cross_entropy(
         input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
     )
@@ -200,7 +182,7 @@ def _linear_gradients_of_torch(
     grad: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = functional.linear(hidden, weight)
-    slope = _gradient_of_torch(logits, target, lse, grad)
+    slope = gradient_of_losses(logits, target, lse, grad)
     return slope @ weight, slope.T @ hidden
 
 
@@ -248,5 +230,25 @@ def fused_linear_cross_entropy(
         return functional.cross_entropy(
             logits, target, ignore_index=ignore_index, reduction=reduction
         )
-    read, keep = _read_targets(target, ignore_index, weight.shape[0])
-    return _reduce(_linear_cross_entropy(hidden, weight, read)[0], keep, reduction)
+    rule, run, target = (weight.shape[0], ignore_index, reduction), None, target.contiguous()
+    if not torch.compiler.is_compiling():
+        if autocasts([hidden]):
+            lower = torch.get_autocast_dtype("cuda")
+            hidden, weight = (lowered(each, lower) for each in (hidden, weight))
+        given = hidden, weight, target
+        if reduction != "none" and _takes_gradients(hidden, weight) and are_plain(given):
+            loss: torch.Tensor = LinearLosses.apply(*given, rule)  # type: ignore[no-untyped-call]
+            return loss
+        run, gradient = _linear_cross_entropy.find(*given) or (None, False)
+        if run is not None and not gradient:
+            return losses_of(run, [hidden, weight], target, rule, torch.float32)
+    read, keep = read_targets(target, ignore_index, weight.shape[0])
+    return kept_losses(_linear_cross_entropy(hidden, weight, read)[0], keep, reduction)
+
+
+def _takes_gradients(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a gradient is needed of matrices whose logits torch can make in chunks."""
+    if not (torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)):
+        return False
+    alike = hidden.dtype == weight.dtype and hidden.device == weight.device
+    return alike and hidden.dtype in FLOATS and hidden.shape[1] == weight.shape[1]

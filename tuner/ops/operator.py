@@ -16,7 +16,6 @@ A call takes one of three ways:
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import PLAIN, Problem
+from tuner.ops.small_launches import interprets
 
 _NAMESPACE = "tuner"
 #: Decisions that an operator keeps; it forgets all of them when there are more.
@@ -147,6 +147,18 @@ class Operator(Generic[Result]):
         key, _, way = _read(arguments)
         return self._find_decision(key, arguments).run is not None if way is None else way
 
+    def find(self, *arguments: Any) -> tuple[_Run | None, bool] | None:
+        """What runs a call of plain tensors, and whether an argument needs a gradient: for a
+        function that calls it in an autograd function of its own. None for all other calls."""
+        if torch.compiler.is_compiling() or _autocasts_itself(arguments):
+            return None
+        key, gradient, way = _read(arguments)
+        if way is not None:
+            return None
+        decision = self._find_decision(key, arguments)
+        decision.calls += decision.run is not None
+        return decision.run, gradient and torch.is_grad_enabled()
+
     def _call_op(self, arguments: Sequence[Any]) -> Result:
         found: Result = self._op(*arguments)
         return found
@@ -184,7 +196,7 @@ class Operator(Generic[Result]):
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == LOWER else torch.float32
         kept = zip(arguments, self._kept, strict=False)
-        cast = [each if keep else _cast(each, dtype) for each, keep in kept]
+        cast = [each if keep else lowered(each, dtype) for each, keep in kept]
         if self._autocast == TORCHS and any(
             one is not other for one, other in zip(cast, arguments, strict=True)
         ):
@@ -353,7 +365,7 @@ def _needs_gradient(arguments: Sequence[Any]) -> bool:
     )
 
 
-def _cast(argument: Any, dtype: torch.dtype) -> Any:
+def lowered(argument: Any, dtype: torch.dtype) -> Any:
     """An argument as autocast hands it on: 64-bit and integer tensors stay."""
     if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
         return argument
@@ -387,14 +399,9 @@ def _one_or_all(found: Sequence[torch.Tensor]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _interprets() -> bool:
-    """Whether Triton interprets kernels, which then run on tensors of the CPU."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
-
-
 def autocasts(arguments: Sequence[Any]) -> bool:
     """Whether autocast of GPUs is on for a call; in the interpreter, a CPU stands for one."""
-    gpu = _device_of(arguments).type == "cuda" or _interprets()
+    gpu = _device_of(arguments).type == "cuda" or interprets()
     return gpu and torch.is_autocast_enabled("cuda")
 
 
@@ -409,5 +416,10 @@ def policy_of(function: str, policy: str) -> str:
     return policy if has else ""
 
 
+def are_plain(arguments: Sequence[Any]) -> bool:
+    """Whether these are plain tensors, outside of graphs and transforms, where kernels run."""
+    return _takes_kernels(_device_of(arguments)) and _read(arguments)[2] is None
+
+
 def _takes_kernels(device: torch.device) -> bool:
-    return device.type == "cuda" or (device.type == "cpu" and _interprets())
+    return device.type == "cuda" or (device.type == "cpu" and interprets())

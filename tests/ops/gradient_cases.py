@@ -1,0 +1,135 @@
+"""Gradients of operators whose kernels run in Triton's interpreter; `test_interpreted.py` runs this
+file. Shipped tables decide, however far their entries are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from tuner import ops
+from tuner.ops import choosing, linear_losses
+from tuner.ops.reduced_losses import REDUCTIONS
+
+
+@pytest.fixture(autouse=True)
+def _every_entry_serves(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(choosing, "FARTHEST", 99.0)
+
+
+def near(found, exact, bound=2e-5):
+    """Within an error of the exact tensor's norm, and of what rounding leaves of zero."""
+    assert (found.double() - exact.double()).norm() <= bound * (exact.double().norm() + 1e-3)
+
+
+def check(ours, torchs, given, bound=2e-5):
+    """Result and gradients of a function of tensors, twice from one graph, against float64."""
+    wide = [each.detach().double().requires_grad_(each.requires_grad) for each in given]
+    out, exact = ours(*given), torchs(*wide)
+    near(out, exact, bound)
+    assert out.dtype == given[0].dtype
+    for _ in range(2):
+        pull = (torch.rand_like(exact) + 0.5).to(out.dtype)
+        needed = [
+            [each for each in tensors if each.requires_grad] for tensors in (tuple(given), wide)
+        ]
+        found = torch.autograd.grad(out, needed[0], pull, retain_graph=True)
+        wanted = torch.autograd.grad(exact, needed[1], pull.double(), retain_graph=True)
+        for one, other in zip(found, wanted, strict=True):
+            near(one, other, bound)
+
+
+def kept_bytes(call):
+    """Bytes that a forward pass saves for the backward one."""
+    kept = {}
+
+    def pack(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = call()
+    assert out.requires_grad
+    return sum(kept.values())
+
+
+def targets(rows, classes, ignored):
+    found = torch.randint(classes, (rows,))
+    found[0] = classes - 1
+    return torch.where(torch.rand(rows) < 0.3, ignored, found)
+
+
+SIZES = st.tuples(st.integers(1, 9), st.sampled_from([2, 7, 64, 509, 1000]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(SIZES, st.sampled_from(REDUCTIONS),
+       st.sampled_from([-100, 1]))  # fmt: skip
+def test_losses_have_the_gradient_of_torch(size, reduction, ignored):
+    x, target = (2 * torch.randn(*size)).requires_grad_(), targets(*size, ignored)
+    more = {"ignore_index": ignored, "reduction": reduction}
+    if reduction == "mean" and bool((target == ignored).all()):
+        assert ops.cross_entropy(x, target, **more).isnan()
+        return
+    check(
+        lambda x: ops.cross_entropy(x, target, **more),
+        lambda x: functional.cross_entropy(x, target, **more),
+        [x],
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(SIZES, st.sampled_from(["mean", "sum"]), st.sampled_from([(1, 1), (1, 0), (0, 1)]),
+       st.sampled_from([1, 130, 300]))  # fmt: skip
+def test_the_gradients_of_linear_losses_are_those_of_torch(size, reduction, needed, rows):
+    rows, classes = max(rows, size[0]), size[1]
+    linear_losses._CHUNK_BYTES = 4 * classes * 128  # chunks of 128 tokens
+    target = targets(rows, classes, -100)
+    target[0] = 0
+    hidden = torch.randn(rows, 8, requires_grad=bool(needed[0]))
+    weight = torch.randn(classes, 8, requires_grad=bool(needed[1]))
+    check(
+        lambda h, w: ops.fused_linear_cross_entropy(h, w, target, reduction=reduction),
+        lambda h, w: functional.cross_entropy(h @ w.T, target, reduction=reduction),
+        [hidden, weight],
+    )
+
+
+@pytest.mark.parametrize("loss", ["logits", "linear"])
+def test_losses_have_second_derivatives(loss):
+    x, w, target = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4), torch.tensor([0, 4, 2])
+    calls = {
+        "logits": (ops.cross_entropy, lambda f: f(x @ w.T, target)),
+        "linear": (ops.fused_linear_cross_entropy, lambda f: f(x, w, target)),
+    }
+    ours, call = calls[loss]
+    plain = functional.cross_entropy(x @ w.T, target)
+    found = []
+    for out in (call(ours), plain):
+        (slope,) = torch.autograd.grad(out, x, create_graph=True)
+        found.append(torch.autograd.grad(slope.square().sum(), x)[0])
+    torch.testing.assert_close(*found)
+
+
+def test_a_target_that_is_no_class_fails():
+    x, target = torch.randn(3, 4, requires_grad=True), torch.tensor([0, 4, 2])
+    with pytest.raises(IndexError):
+        ops.cross_entropy(x, target)
+
+
+def test_no_more_is_saved_than_by_torch():
+    x, w, target = torch.randn(64, 500), torch.randn(500, 16), targets(64, 500, -100)
+    leaf, weight = x.clone().requires_grad_(), w.clone().requires_grad_()
+    hidden = torch.randn(64, 16, requires_grad=True)
+    pairs = [
+        (lambda: ops.cross_entropy(leaf, target), lambda: functional.cross_entropy(leaf, target)),
+        (
+            lambda: ops.fused_linear_cross_entropy(hidden, weight, target),
+            lambda: functional.cross_entropy(functional.linear(hidden, weight), target),
+        ),
+    ]
+    for ours, torchs in pairs:
+        assert kept_bytes(ours) <= 1.02 * kept_bytes(torchs)
