@@ -29,6 +29,7 @@ _FUSED_ATTENTION = ("vendor", "flash", "compile")
 MEMORY_BOUND = frozenset(
     [
         "activation",
+        "activation_backward",
         "add_norm",
         "adaptive_pooling",
         "amax",

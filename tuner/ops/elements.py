@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from search_spaces.errors import TunerError
+from search_spaces.kernels.activation_backward.kernel import gradient_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
 from tuner.ops.operator import WIDE, Operator
@@ -52,15 +54,51 @@ def _activation_of_torch(x: torch.Tensor, function: str) -> torch.Tensor:
     return _PLAIN[function](x)
 
 
+def _activation_gradient(x: torch.Tensor, dy: torch.Tensor, function: str) -> torch.Tensor:
+    return gradient_of(function, x, dy)
+
+
+def _activation_backward_problem(
+    x: torch.Tensor, dy: torch.Tensor, function: str
+) -> Problem | None:
+    found, sizes = _activation_problem(x, function), as_rows(dy)
+    if found is None or sizes is None or dy.dtype != x.dtype or dy.shape != found.outputs["out"]:
+        return None
+    tensors = {**found.tensors, "dy": dy.view(sizes)}
+    return Problem("activation_backward", found.dims, tensors, {"dx": x.shape})
+
+
+_activation_backward = Operator[torch.Tensor](
+    "activation_backward",
+    "(Tensor x, Tensor dy, str function) -> Tensor",
+    _activation_gradient,
+    _activation_backward_problem,
+)
+
+
+def _save_activated(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, ctx.function = inputs
+    ctx.save_for_backward(x)
+
+
+def _backward_of_activation(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return _activation_backward(ctx.saved_tensors[0], grad.contiguous(), ctx.function), None
+
+
 _activation = Operator[torch.Tensor](
-    "activation", "(Tensor x, str function) -> Tensor", _activation_of_torch, _activation_problem
+    "activation",
+    "(Tensor x, str function) -> Tensor",
+    _activation_of_torch,
+    _activation_problem,
+    setup_context=_save_activated,
+    backward=_backward_of_activation,
 )
 
 
 @overridable()
 def activation(x: torch.Tensor, function: str) -> torch.Tensor:
     """gelu (exact), gelu_tanh, silu, relu, sigmoid or tanh of every element; or, of x[..., 2 n],
-    the gated swiglu or geglu of its halves, the gate first. With gradients, torch runs."""
+    the gated swiglu or geglu of its halves, the gate first."""
     if function not in _PLAIN and function not in _GATED:
         known = ", ".join([*_PLAIN, *_GATED])
         raise TunerError(f"ops.activation: function is {function!r}", f"use one of {known}")

@@ -119,7 +119,7 @@ class Operator(Generic[Result]):
             if self._autocast not in ("", WIDE) and autocasts(arguments):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
-            needs_torch = self._function is None and _needs_gradient(arguments)
+            needs_torch = self._function is None and needs_gradient(arguments)
             if needs_torch or _is_transformed():
                 return self.reference(*arguments)
             return self._call_op(arguments)
@@ -359,7 +359,8 @@ def _has_empty(arguments: Sequence[Any]) -> bool:
     return any(isinstance(each, torch.Tensor) and not each.numel() for each in arguments)
 
 
-def _needs_gradient(arguments: Sequence[Any]) -> bool:
+def needs_gradient(arguments: Sequence[Any]) -> bool:
+    """Whether autograd records a call of these arguments."""
     return torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and each.requires_grad for each in arguments
     )

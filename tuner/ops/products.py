@@ -13,7 +13,8 @@ from search_spaces.errors import TunerError
 from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator
+from tuner.ops.elements import activation as activate
+from tuner.ops.operator import Operator, needs_gradient
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import FLOATS, HALVES, Problem, as_rows, dtype_name
 
@@ -212,6 +213,10 @@ def linear(
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
+    if needs_gradient((input, weight, bias)) and not torch.compiler.is_compiling():
+        # What the activation is of is saved for its gradient: the product is torch's.
+        product = functional.linear(input, weight, bias)
+        return product if activation == "none" else activate(product, activation)
     if _takes_tf32(input) or (activation == "none" and bias is None):
         return _activate(input, weight, bias, activation)
     return _linear(input, weight, bias, activation)

@@ -56,6 +56,10 @@ def _call_activation(workload, t):
     return lambda: ops.activation(t["x"], workload.text("function"))
 
 
+def _call_backward(workload, t):
+    return lambda: OPERATORS["activation_backward"](t["x"], t["dy"], workload.text("function"))
+
+
 def _call_group_norm(workload, t):
     if workload["layout"] != "nchw":
         return None
@@ -71,8 +75,14 @@ CASES = {
             "swiglu": (ops.swiglu, gated, ((3, 8),)),
         },
         graphs={"activation": lambda x: ops.activation(x, "silu")},
-        arguments={"activation": lambda: (draw(4, 6), "swiglu")},
-        kernels={"activation": KernelCase(_call_activation)},
+        arguments={
+            "activation": lambda: (draw(4, 6), "swiglu"),
+            "activation_backward": lambda: (draw(4, 6), draw(4, 3), "swiglu"),
+        },
+        kernels={
+            "activation": KernelCase(_call_activation),
+            "activation_backward": KernelCase(_call_backward, defaults=True),
+        },
     ),
     "group_norm": Case(
         edges=_group_norm,

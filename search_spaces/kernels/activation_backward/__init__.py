@@ -1,0 +1,3 @@
+"""Gradients of the functions of `activation`."""
+
+KERNELS = {"activation_backward": "kernel:ActivationBackward"}
