@@ -204,3 +204,30 @@ def test_linear_layers_have_the_gradient_of_torch(activation, biased):
     )
     ran = {use.operator for use in ops.report() if use.implementation == "tuned"}
     assert activation == "none" or {"activation", "activation_backward"} <= ran
+
+
+NORMS = {
+    "rms_norm": (
+        lambda x, w, b: ops.rms_norm(x, w.shape, w, 1e-5),
+        lambda x, w, b: functional.rms_norm(x, w.shape, w, 1e-5),
+    ),
+    "layer_norm": (
+        lambda x, w, b: ops.layer_norm(x, w.shape, w, b),
+        lambda x, w, b: functional.layer_norm(x, w.shape, w, b),
+    ),
+    "add_rms_norm": (
+        lambda x, w, b: sum(ops.add_rms_norm(x, x, w)),
+        lambda x, w, b: functional.rms_norm(x + x, w.shape, w, 1e-5) + x + x,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 9), st.sampled_from([3, 64, 509, 2500]), st.sampled_from([0.0, 30.0]))
+def test_normalisations_have_the_gradient_of_torch(name, rows, cols, mean):
+    needed = 3 if name == "layer_norm" else 2
+    given = [torch.randn(rows, 2, cols) + mean, torch.randn(cols), torch.randn(cols)]
+    for each in given[:needed]:
+        each.requires_grad_()
+    check(*NORMS[name], given, 5e-4 if mean else 2e-5)

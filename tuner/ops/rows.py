@@ -8,13 +8,19 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from search_spaces.block_sizes import next_power_of_two
+from search_spaces.kernels.norm_backward.triton_statistics import row_statistics_kernel
 from search_spaces.records import Value
 from tuner.ops.operator import FLOAT32, TORCHS, Operator, policy_of
 from tuner.ops.overriding import overridable
-from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
+from tuner.ops.problem import FLOATS, PLAIN, Problem, are_vectors, as_rows, dtype_name
+from tuner.ops.small_launches import SmallLaunch
 
 #: The eps of kernels whose workload names none.
 _EPS = 1e-5
+#: Elements that a program of the moments works on at a time.
+_MOMENTS_BLOCK = 2048
+_row_statistics = SmallLaunch(row_statistics_kernel)
 
 
 # -- softmax ---------------------------------------------------------------------------------------
@@ -190,6 +196,9 @@ def _norm_gradients(
     mean: torch.Tensor | None,
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of a normalisation in float32, or in float64 for that dtype."""
+    gpu = type(x) in PLAIN and x.is_cuda and x.numel() and not torch.is_grad_enabled()
+    if gpu and (mean is not None or hasattr(torch.ops.aten, "_fused_rms_norm_backward")):
+        return _norm_gradients_of_torch(x, dy, weight, rstd, mean)
     rows = (-1, x.shape[-1])
     wide = torch.promote_types(x.dtype, torch.float32)
     x_, dy_ = x.reshape(rows).to(wide), dy.reshape(rows).to(wide)
@@ -202,6 +211,23 @@ def _norm_gradients(
     if mean is not None:
         found.append(dy_.sum(0))
     return (found[0], *(each.to(weight.dtype) for each in found[1:]))
+
+
+def _norm_gradients_of_torch(
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    weight: torch.Tensor,
+    rstd: torch.Tensor,
+    mean: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:
+    """By the functions that autograd calls on a GPU, which have no gradients themselves."""
+    saved, shape = (*x.shape[:-1], 1), x.shape[-1:]
+    if mean is None:
+        backward = torch.ops.aten._fused_rms_norm_backward
+        return tuple(backward(dy, x, shape, rstd.view(saved), weight, [True, True]))
+    backward = torch.ops.aten.native_layer_norm_backward
+    statistics = mean.view(saved), rstd.view(saved)
+    return tuple(backward(dy, x, shape, *statistics, weight, weight, [True, True, True]))
 
 
 _norm_backward = Operator[tuple[torch.Tensor, ...]](
@@ -225,12 +251,29 @@ def _save_layer(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None
 def _moments(x: torch.Tensor, eps: float, *, centred: bool) -> tuple[torch.Tensor, ...]:
     """rstd of every row and, where centred, its mean, in float32 or float64."""
     rows = x.reshape(-1, x.shape[-1])
+    if not torch.is_grad_enabled() and type(x) in PLAIN and x.dtype in FLOATS and x.numel():
+        found = _launch_moments(rows, eps, centred)
+        if found is not None:
+            return found
     wide = torch.promote_types(x.dtype, torch.float32)
     if centred:
         variance, mean = torch.var_mean(rows.to(wide), 1, correction=0)
         return (variance + eps).rsqrt(), mean
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=wide)
     return ((norms * norms / x.shape[-1] + eps).rsqrt(),)
+
+
+def _launch_moments(x: torch.Tensor, eps: float, centred: bool) -> tuple[torch.Tensor, ...] | None:
+    """The same by one launch; None where there is none."""
+    rows, cols = x.shape
+    if not x.is_contiguous():
+        return None
+    found = tuple(x.new_empty(rows, dtype=torch.float32) for _ in range(1 + centred))
+    block = min(next_power_of_two(cols), _MOMENTS_BLOCK)
+    each = _MOMENTS_BLOCK // block
+    constants = {"COLS": cols, "EPS": eps, "CENTRED": centred, "ROWS": each, "BLOCK": block}
+    arguments: list[torch.Tensor | int] = [x, found[0], found[-1], rows]
+    return found if _row_statistics(-(-rows // each), arguments, constants) else None
 
 
 def _backward_of_rms_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -334,7 +377,7 @@ def _backward_of_add_norm(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
     total, weight = ctx.saved_tensors
     (rstd,) = _moments(total, ctx.eps, centred=False)
     dx, dweight = _norm_backward(total, grads[0].contiguous(), weight, rstd, None)
-    dx = dx + grads[1]
+    dx = dx + grads[1] if torch.is_grad_enabled() else dx.add_(grads[1])
     return dx, dx, dweight, None
 
 
