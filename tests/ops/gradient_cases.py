@@ -231,3 +231,18 @@ def test_normalisations_have_the_gradient_of_torch(name, rows, cols, mean):
     for each in given[:needed]:
         each.requires_grad_()
     check(*NORMS[name], given, 5e-4 if mean else 2e-5)
+
+
+def test_groups_of_channels_have_the_gradient_of_torch():
+    for shape, groups in (((2, 8, 5, 7), 4), ((3, 6, 600), 2), ((1, 4, 3), 1)):
+        channels = shape[1]
+        given = [torch.randn(*shape), torch.randn(channels), torch.randn(channels)]
+        check(
+            lambda x, w, b, groups=groups: ops.group_norm(x, groups, w, b),
+            lambda x, w, b, groups=groups: functional.group_norm(x, groups, w, b),
+            [each.requires_grad_() for each in given],
+        )
+    (slope,) = torch.autograd.grad(
+        ops.group_norm(given[0], 1, *given[1:]).square().sum(), given[0], create_graph=True
+    )
+    assert torch.autograd.grad(slope.square().sum(), given[0])[0].isfinite().all()

@@ -12,6 +12,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernels.activation_backward.kernel import gradient_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
+from tuner.ops.moments import row_moments
 from tuner.ops.operator import WIDE, Operator
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import Problem, are_vectors, as_rows, dtype_name
@@ -134,11 +135,34 @@ def _group_norm_of_torch(
     return functional.group_norm(x, groups, weight, bias, eps)
 
 
+def _save_groups(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, bias, ctx.groups, ctx.eps = inputs
+    ctx.save_for_backward(x, weight, bias)
+
+
+def _backward_of_group_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    """By torch's own kernel, which takes the moments in the dtype of x."""
+    x, weight, bias = ctx.saved_tensors
+    (batch, channels), groups = x.shape[:2], ctx.groups
+    if torch.is_grad_enabled():  # that kernel has no gradient
+        given = [each for each in ctx.saved_tensors if each.requires_grad]
+        out = _group_norm_of_torch(x, weight, bias, groups, ctx.eps)
+        found = iter(torch.autograd.grad(out, given, grad, create_graph=True))
+        return *(next(found) if e.requires_grad else None for e in ctx.saved_tensors), None, None
+    x, grad, pixels = x.contiguous(), grad.contiguous(), x.numel() // (batch * channels)
+    rstd, mean = row_moments(x.view(batch * groups, -1), ctx.eps, centred=True)
+    saved = [each.to(x.dtype).view(batch, groups) for each in (mean, rstd)]
+    shape, backward = (batch, channels, pixels, groups), torch.ops.aten.native_group_norm_backward
+    return *backward(grad, x, *saved, weight, *shape, [True, True, True]), None, None
+
+
 _group_norm = Operator[torch.Tensor](
     "group_norm",
     "(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> Tensor",
     _group_norm_of_torch,
     _group_norm_problem,
+    setup_context=_save_groups,
+    backward=_backward_of_group_norm,
     autocast="float32",
 )
 
@@ -151,7 +175,7 @@ def group_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """Group norm of images, as `torch.nn.functional.group_norm`. With gradients, torch runs."""
+    """Group norm of images, as `torch.nn.functional.group_norm`."""
     if weight is None or bias is None:
         return functional.group_norm(input, num_groups, weight, bias, eps)
     return _group_norm(input, weight, bias, num_groups, eps)

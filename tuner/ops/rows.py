@@ -8,19 +8,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from search_spaces.block_sizes import next_power_of_two
-from search_spaces.kernels.norm_backward.triton_statistics import row_statistics_kernel
 from search_spaces.records import Value
+from tuner.ops.moments import row_moments
 from tuner.ops.operator import FLOAT32, TORCHS, Operator, policy_of
 from tuner.ops.overriding import overridable
-from tuner.ops.problem import FLOATS, PLAIN, Problem, are_vectors, as_rows, dtype_name
-from tuner.ops.small_launches import SmallLaunch
+from tuner.ops.problem import PLAIN, Problem, are_vectors, as_rows, dtype_name
 
 #: The eps of kernels whose workload names none.
 _EPS = 1e-5
-#: Elements that a program of the moments works on at a time.
-_MOMENTS_BLOCK = 2048
-_row_statistics = SmallLaunch(row_statistics_kernel)
 
 
 # -- softmax ---------------------------------------------------------------------------------------
@@ -248,44 +243,16 @@ def _save_layer(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None
     ctx.save_for_backward(x, weight)
 
 
-def _moments(x: torch.Tensor, eps: float, *, centred: bool) -> tuple[torch.Tensor, ...]:
-    """rstd of every row and, where centred, its mean, in float32 or float64."""
-    rows = x.reshape(-1, x.shape[-1])
-    if not torch.is_grad_enabled() and type(x) in PLAIN and x.dtype in FLOATS and x.numel():
-        found = _launch_moments(rows, eps, centred)
-        if found is not None:
-            return found
-    wide = torch.promote_types(x.dtype, torch.float32)
-    if centred:
-        variance, mean = torch.var_mean(rows.to(wide), 1, correction=0)
-        return (variance + eps).rsqrt(), mean
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=wide)
-    return ((norms * norms / x.shape[-1] + eps).rsqrt(),)
-
-
-def _launch_moments(x: torch.Tensor, eps: float, centred: bool) -> tuple[torch.Tensor, ...] | None:
-    """The same by one launch; None where there is none."""
-    rows, cols = x.shape
-    if not x.is_contiguous():
-        return None
-    found = tuple(x.new_empty(rows, dtype=torch.float32) for _ in range(1 + centred))
-    block = min(next_power_of_two(cols), _MOMENTS_BLOCK)
-    each = _MOMENTS_BLOCK // block
-    constants = {"COLS": cols, "EPS": eps, "CENTRED": centred, "ROWS": each, "BLOCK": block}
-    arguments: list[torch.Tensor | int] = [x, found[0], found[-1], rows]
-    return found if _row_statistics(-(-rows // each), arguments, constants) else None
-
-
 def _backward_of_rms_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
-    (rstd,) = _moments(x, ctx.eps, centred=False)
+    (rstd,) = row_moments(x, ctx.eps, centred=False)
     dx, dweight = _norm_backward(x, grad.contiguous(), weight, rstd, None)
     return dx, dweight, None
 
 
 def _backward_of_layer_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
-    rstd, mean = _moments(x, ctx.eps, centred=True)
+    rstd, mean = row_moments(x, ctx.eps, centred=True)
     dx, dweight, dbias = _norm_backward(x, grad.contiguous(), weight, rstd, mean)
     return dx, dweight, dbias, None
 
@@ -375,7 +342,7 @@ def _save_add_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
 
 def _backward_of_add_norm(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
     total, weight = ctx.saved_tensors
-    (rstd,) = _moments(total, ctx.eps, centred=False)
+    (rstd,) = row_moments(total, ctx.eps, centred=False)
     dx, dweight = _norm_backward(total, grads[0].contiguous(), weight, rstd, None)
     dx = dx + grads[1] if torch.is_grad_enabled() else dx.add_(grads[1])
     return dx, dx, dweight, None
