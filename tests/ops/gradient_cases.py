@@ -3,6 +3,8 @@ file. Shipped tables decide, however far their entries are."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from torch.nn import functional
 from search_spaces import registry
 from search_spaces.records import Workload
 from tuner import ops, runtime
-from tuner.ops import choosing, linear_losses
+from tuner.ops import choosing, linear_losses, strided_rotary
 from tuner.ops.operator import OPERATORS
 from tuner.ops.reduced_losses import REDUCTIONS
 
@@ -167,8 +169,12 @@ FUNCTIONS = ["gelu", "gelu_tanh", "silu", "relu", "sigmoid", "tanh", "swiglu", "
 
 @pytest.fixture(scope="module")
 def backward_tables(tmp_path_factory):
-    """A table of the default configs of `activation_backward`."""
-    folder, kernel = tmp_path_factory.mktemp("tables"), registry.load("activation_backward")
+    """Tables of the default configs of `activation_backward` and `rotary`."""
+    folder, rotary = tmp_path_factory.mktemp("tables"), registry.load("rotary")
+    dims = {"tokens": 11, "q_heads": 3, "k_heads": 2, "head_dim": 64, "dtype": "float32"}
+    both = [Workload.of(**dims, interleaved=each) for each in (False, True)]
+    write_defaults(folder, rotary, both)
+    kernel = registry.load("activation_backward")
     write_defaults(
         folder,
         kernel,
@@ -246,3 +252,63 @@ def test_groups_of_channels_have_the_gradient_of_torch():
         ops.group_norm(given[0], 1, *given[1:]).square().sum(), given[0], create_graph=True
     )
     assert torch.autograd.grad(slope.square().sum(), given[0])[0].isfinite().all()
+
+
+STRIDED = {
+    "softmax": (ops.softmax, lambda x: x.softmax(-1)),
+    "rms_norm": (
+        lambda x: ops.rms_norm(x, (64,), torch.ones(64, dtype=x.dtype), 1e-5),
+        lambda x: functional.rms_norm(x, (64,), eps=1e-5),
+    ),
+    "layer_norm": (
+        lambda x: ops.layer_norm(x, (64,), x.new_ones(64), x.new_zeros(64)),
+        lambda x: functional.layer_norm(x, (64,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_chunks_of_rows_reach_kernels(name):
+    ours, torchs = STRIDED[name]
+    whole = torch.randn(3, 2, 140, requires_grad=True)
+    for first in (0, 5, 70):
+        check(
+            lambda x, first=first: ours(x[..., first : first + 64]),
+            lambda x, first=first: torchs(x[..., first : first + 64]),
+            [whole],
+        )
+    ran = [use for use in ops.report() if use.operator == name and use.implementation == "tuned"]
+    assert any("rows=6" in use.workload for use in ran)
+
+
+@pytest.mark.usefixtures("backward_tables")
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("kind", ["transposed", "merged", "sliced angles", "transposed gradients"])
+def test_heads_are_rotated_wherever_they_are(kind, interleaved, monkeypatch):
+    launched = []
+    launch = strided_rotary._rotate
+
+    def count(*arguments):
+        launched.append(launch(*arguments))
+        return launched[-1]
+
+    monkeypatch.setattr(strided_rotary, "_rotate", count)
+    q, k, angles = torch.randn(11, 3, 64), torch.randn(11, 2, 64), 3 * torch.randn(11, 64)
+    cos, sin = (each[:, :32] for each in (angles.cos(), angles.sin()))
+    if kind != "sliced angles":
+        cos, sin = cos.contiguous(), sin.contiguous()
+    if kind == "transposed":
+        q, k = (each.transpose(0, 1).contiguous().transpose(0, 1) for each in (q, k))
+    if kind == "merged":
+        q, k = torch.cat([q, k], 1).split([3, 2], 1)
+    turn = (lambda x: x.transpose(0, 1)) if kind == "transposed gradients" else (lambda x: x)
+    pull = [torch.randn(turn(each).shape) for each in (q, k)]
+    found = []
+    for rotate in (partial(ops.rotary, interleaved=interleaved),
+                   lambda *g: OPERATORS["rotary"].reference(*g, interleaved)):  # fmt: skip
+        given = [each.detach().requires_grad_() for each in (q, k)]
+        out = rotate(*given, cos, sin)
+        found.append([*out, *torch.autograd.grad([turn(each) for each in out], given, pull)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert launched == [True] * (1 if kind == "transposed gradients" else 2)

@@ -13,9 +13,10 @@ from search_spaces.kernels.masked_attention import Mask
 from search_spaces.kernels.torch_attention import flash_window
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator
+from tuner.ops.operator import Operator, are_plain
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
+from tuner.ops.strided_rotary import StridedRotary, rotation_of_torch, takes_strides
 
 
 # -- attention -------------------------------------------------------------------------------------
@@ -282,19 +283,6 @@ def _rotary_problem(
     return Problem("rotary", dims, tensors, {"q_out": q.shape, "k_out": k.shape})
 
 
-def _rotary_of_torch(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    cos, sin = cos[:, None], sin[:, None]
-
-    def rotate(x: torch.Tensor) -> torch.Tensor:
-        a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
-        parts = (a * cos - b * sin, b * cos + a * sin)
-        return torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
-
-    return rotate(q), rotate(k)
-
-
 def _save_angles(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     *_, cos, sin, ctx.interleaved = inputs
     ctx.save_for_backward(cos, sin)
@@ -303,6 +291,9 @@ def _save_angles(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward_of_rotary(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
     """A rotation by the opposite angle."""
     cos, sin = ctx.saved_tensors
+    q, k = grads
+    if are_plain(grads) and takes_strides(q, k, cos, sin):
+        return *StridedRotary.apply(q, k, cos, sin, ctx.interleaved, True), *[None] * 3  # type: ignore[no-untyped-call]
     q, k = (each.contiguous() for each in grads)
     return *_rotary(q, k, cos, -sin, ctx.interleaved), None, None, None
 
@@ -310,7 +301,7 @@ def _backward_of_rotary(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
 _rotary = Operator[tuple[torch.Tensor, torch.Tensor]](
     "rotary",
     "(Tensor q, Tensor k, Tensor cos, Tensor sin, bool interleaved) -> (Tensor, Tensor)",
-    _rotary_of_torch,
+    rotation_of_torch,
     _rotary_problem,
     setup_context=_save_angles,
     backward=_backward_of_rotary,
@@ -333,4 +324,10 @@ def rotary(
     or sin, torch runs.
     """
     learned = torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad)
-    return (_rotary_of_torch if learned else _rotary)(q, k, cos, sin, interleaved)
+    given = q, k, cos, sin
+    plain = not torch.compiler.is_compiling() and takes_strides(*given) and are_plain(given)
+    if plain and not learned:
+        turned = StridedRotary.apply(*given, interleaved, False)  # type: ignore[no-untyped-call]
+        found: tuple[torch.Tensor, torch.Tensor] = turned
+        return found
+    return (rotation_of_torch if learned else _rotary)(q, k, cos, sin, interleaved)

@@ -258,6 +258,8 @@ class Operator(Generic[Result]):
             return None
         kernel, config = choice.kernel, choice.config
         if choice.implementation != TUNED:
+            if problem.strided:
+                return None
             return self._prepare_baseline(problem, choice)
         assert config is not None
         device = next(iter(problem.tensors.values())).device

@@ -50,6 +50,8 @@ class Problem:
     #: Baselines that the operator's function of torch stands for: theirs would be wrong for other
     #: values of these shapes, in another precision, or in a buffer that the next call overwrites.
     replaced: tuple[str, ...] = ()
+    #: Whether an input is not contiguous: torch's function stands for all baselines.
+    strided: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -85,6 +87,20 @@ def as_rows(*tensors: torch.Tensor) -> tuple[int, int] | None:
         return None
     cols = first.shape[-1]
     return first.numel() // cols, cols
+
+
+def strided_rows(x: torch.Tensor) -> torch.Tensor | None:
+    """x[..., cols] as [rows, cols] for kernels that take any distance between rows, else None."""
+    if x.dtype not in FLOATS or not x.ndim:
+        return None
+    if x.is_contiguous():
+        return x.view(-1, x.shape[-1])
+    try:
+        rows = x.view(-1, x.shape[-1])
+    except RuntimeError:  # rows are not at equal distances
+        return None
+    apart = rows.stride(1) == 1 and rows.stride(0) >= rows.shape[1]
+    return rows if apart else None
 
 
 def are_vectors(cols: int, like: torch.Tensor, *vectors: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from search_spaces.records import Value
 from tuner.ops.moments import row_moments
 from tuner.ops.operator import FLOAT32, TORCHS, Operator, policy_of
 from tuner.ops.overriding import overridable
-from tuner.ops.problem import PLAIN, Problem, are_vectors, as_rows, dtype_name
+from tuner.ops.problem import PLAIN, Problem, are_vectors, as_rows, dtype_name, strided_rows
 
 #: The eps of kernels whose workload names none.
 _EPS = 1e-5
@@ -20,15 +20,16 @@ _EPS = 1e-5
 
 # -- softmax ---------------------------------------------------------------------------------------
 def _softmax_problem(x: torch.Tensor) -> Problem | None:
-    sizes = as_rows(x)
-    if sizes is None:
+    if (given := strided_rows(x)) is None:
         return None
-    rows, cols = sizes
+    (rows, cols), strided = given.shape, not x.is_contiguous()
     dims: dict[str, Value] = {"rows": rows, "cols": cols, "dtype": dtype_name(x)}
     kernel = "softmax"
     if cols > _MOST_HELD:
+        if strided:
+            return None
         kernel, dims = "online_softmax", {**dims, "log": False, "mask": "none"}
-    return Problem(kernel, dims, {"x": x.view(sizes)}, {"out": x.shape})
+    return Problem(kernel, dims, {"x": given}, {"out": x.shape}, strided=strided)
 
 
 #: Columns that the kernel `softmax` takes at most.
@@ -136,27 +137,28 @@ def log_softmax(
 
 
 # -- normalisation ---------------------------------------------------------------------------------
-def _norm_dims(x: torch.Tensor, sizes: tuple[int, int], eps: float) -> dict[str, Value]:
+def _norm_dims(x: torch.Tensor, sizes: Sequence[int], eps: float) -> dict[str, Value]:
     dims: dict[str, Value] = {"rows": sizes[0], "cols": sizes[1], "dtype": dtype_name(x)}
     return dims if eps == _EPS else {**dims, "eps": eps}
 
 
 def _rms_norm_problem(x: torch.Tensor, weight: torch.Tensor, eps: float) -> Problem | None:
-    sizes = as_rows(x)
-    if sizes is None or not are_vectors(sizes[1], x, weight) or eps <= 0:
+    rows = strided_rows(x)
+    if rows is None or not are_vectors(rows.shape[1], x, weight) or eps <= 0:
         return None
-    tensors = {"x": x.view(sizes), "weight": weight}
-    return Problem("rms_norm", _norm_dims(x, sizes, eps), tensors, {"out": x.shape})
+    tensors, dims = {"x": rows, "weight": weight}, _norm_dims(x, rows.shape, eps)
+    return Problem("rms_norm", dims, tensors, {"out": x.shape}, strided=not x.is_contiguous())
 
 
 def _layer_norm_problem(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> Problem | None:
-    sizes = as_rows(x)
-    if sizes is None or not are_vectors(sizes[1], x, weight, bias) or eps <= 0:
+    rows = strided_rows(x)
+    if rows is None or not are_vectors(rows.shape[1], x, weight, bias) or eps <= 0:
         return None
-    tensors = {"x": x.view(sizes), "weight": weight, "bias": bias}
-    return Problem("layer_norm", _norm_dims(x, sizes, eps), tensors, {"out": x.shape})
+    tensors = {"x": rows, "weight": weight, "bias": bias}
+    dims, strided = _norm_dims(x, rows.shape, eps), not x.is_contiguous()
+    return Problem("layer_norm", dims, tensors, {"out": x.shape}, strided=strided)
 
 
 def _norm_backward_problem(
@@ -245,6 +247,7 @@ def _save_layer(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None
 
 def _backward_of_rms_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
+    x = x.contiguous()
     (rstd,) = row_moments(x, ctx.eps, centred=False)
     dx, dweight = _norm_backward(x, grad.contiguous(), weight, rstd, None)
     return dx, dweight, None
@@ -252,6 +255,7 @@ def _backward_of_rms_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 def _backward_of_layer_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
+    x = x.contiguous()
     rstd, mean = row_moments(x, ctx.eps, centred=True)
     dx, dweight, dbias = _norm_backward(x, grad.contiguous(), weight, rstd, mean)
     return dx, dweight, dbias, None
