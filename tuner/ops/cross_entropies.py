@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,10 +11,10 @@ from torch.nn import functional
 from search_spaces.kernels.cross_entropy.kernel import loss_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.linear_losses import LinearLosses
-from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, lowered
+from tuner.ops.linear_losses import LinearLosses, losses_and_gradients
+from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, is_transformed, lowered
 from tuner.ops.overriding import overridable
-from tuner.ops.problem import FLOATS, HALVES, Problem, are_in_range, as_rows, dtype_name
+from tuner.ops.problem import FLOATS, HALVES, PLAIN, Problem, are_in_range, as_rows, dtype_name
 from tuner.ops.reduced_losses import (
     REDUCTIONS,
     ReducedLosses,
@@ -211,6 +212,76 @@ _linear_cross_entropy = Operator[tuple[torch.Tensor, torch.Tensor]](
 )
 
 
+class _WithGradients(Operator[tuple[torch.Tensor, ...]]):
+    """No kernel of a table runs it, and torch's function in its place would store the logits."""
+
+    def _stays(self, arguments: Sequence[Any], device: torch.device) -> bool:
+        return True
+
+
+def _empty_gradients(
+    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, share: torch.Tensor,
+    of_hidden: bool, of_weight: bool,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    made = zip((hidden, weight), (of_hidden, of_weight), strict=True)
+    empty = (each.new_empty(each.shape if needed else (0,)) for each, needed in made)
+    return share.new_empty(()), *empty
+
+
+def _total_and_gradients(
+    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, share: torch.Tensor,
+    of_hidden: bool, of_weight: bool,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    if type(hidden) in PLAIN and not torch.is_grad_enabled():
+        loss, *made = losses_and_gradients(hidden, weight, target, share, (of_hidden, of_weight))
+    else:  # as a graph has it: any number of tokens, all at once
+        logits = functional.linear(hidden, weight)
+        loss, lse = loss_of(logits.float(), target)
+        slope = gradient_of_losses(logits, target, lse, share)
+        made = [slope @ weight if of_hidden else None, slope.T @ hidden if of_weight else None]
+    empty = hidden.new_empty(0)
+    return (loss * share).sum(), *(empty.clone() if each is None else each for each in made)
+
+
+def _save_made(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    *_, ctx.of_hidden, ctx.of_weight = inputs
+    ctx.save_for_backward(*output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward_of_made(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+    made = zip(ctx.saved_tensors, (ctx.of_hidden, ctx.of_weight), strict=True)
+    return *((each * grad).to(each.dtype) if needed else None for each, needed in made), *[None] * 4
+
+
+#: The sum of share * loss, and its gradients, for graphs: `linear_losses` has the functions.
+_linear_loss_gradients = _WithGradients(
+    "linear_loss_gradients",
+    "(Tensor hidden, Tensor weight, Tensor target, Tensor share, bool of_hidden, bool of_weight)"
+    " -> (Tensor, Tensor, Tensor)",
+    _total_and_gradients,
+    lambda *_: None,
+    setup_context=_save_made,
+    backward=_backward_of_made,
+    fake=_empty_gradients,
+    autocast="lower",
+    keeps=("share",),
+)
+
+
+def _loss_in_graph(
+    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, rule: tuple[int, int, str]
+) -> torch.Tensor:
+    """The sum or mean of the losses with gradients that the forward pass makes, in a graph."""
+    read, keep = read_targets(target, rule[1], rule[0])
+    share = keep.float()
+    if rule[2] == "mean":
+        share = share / keep.sum().clamp(min=1)
+    needed = hidden.requires_grad, weight.requires_grad
+    total = _linear_loss_gradients(hidden, weight, read, share, *needed)[0]
+    return total / keep.any() if rule[2] == "mean" else total
+
+
 @overridable()
 def fused_linear_cross_entropy(
     hidden: torch.Tensor,
@@ -242,6 +313,8 @@ def fused_linear_cross_entropy(
         run, gradient = _linear_cross_entropy.find(*given) or (None, False)
         if run is not None and not gradient:
             return losses_of(run, [hidden, weight], target, rule, torch.float32)
+    elif reduction != "none" and _takes_gradients(hidden, weight) and not is_transformed():
+        return _loss_in_graph(hidden, weight, target, rule)
     read, keep = read_targets(target, ignore_index, weight.shape[0])
     return kept_losses(_linear_cross_entropy(hidden, weight, read)[0], keep, reduction)
 

@@ -120,7 +120,7 @@ class Operator(Generic[Result]):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
             needs_torch = self._function is None and needs_gradient(arguments)
-            if needs_torch or _is_transformed():
+            if needs_torch or is_transformed():
                 return self.reference(*arguments)
             return self._call_op(arguments)
         key, gradient, way = _read(arguments)
@@ -143,7 +143,7 @@ class Operator(Generic[Result]):
         if _autocasts_itself(arguments):
             return False
         if torch.compiler.is_compiling():
-            return not _is_transformed()
+            return not is_transformed()
         key, _, way = _read(arguments)
         return self._find_decision(key, arguments).run is not None if way is None else way
 
@@ -328,7 +328,7 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
         return (), False, False
     if torch._C._len_torch_dispatch_stack():
         return (), False, True
-    if _is_transformed():
+    if is_transformed():
         return (), False, False
     gradient = False
     key: list[Any] = []
@@ -343,7 +343,7 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
     return tuple(key), gradient, None
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether vmap, jvp or another transform runs; traced, `is None` would never be true."""
     return not isinstance(torch._C._functorch.peek_interpreter_stack(), NoneType)
 

@@ -68,6 +68,14 @@ CASES = {
         graphs={"linear loss": lambda x: ops.fused_linear_cross_entropy(x, _M, zeros(x.shape[0]))},
         arguments={
             "linear_cross_entropy": lambda: (draw(4, 6), draw(5, 6), torch.arange(4)),
+            "linear_loss_gradients": lambda: (
+                draw(4, 6),
+                draw(5, 6),
+                torch.arange(4),
+                torch.rand(4).requires_grad_(False),
+                True,
+                True,
+            ),
             "linear_cross_entropy_backward": lambda: (
                 draw(4, 6),
                 draw(5, 6),
