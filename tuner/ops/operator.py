@@ -77,6 +77,8 @@ class Operator(Generic[Result]):
     fake: the results without data, where those of the reference depend on more than shapes.
     autocast: one of the names above, or empty for what autocast leaves alone; arguments of the
     names `keeps` are never cast.
+    eagerly: of the arguments, what stands for torch's function where that is faster than a kernel,
+    outside of graphs, without a gradient; by default the reference.
     least_gain: over compiled code of torch's function, for an operator to stay one in a graph that
     is compiled (`decompositions.py`).
     """
@@ -93,10 +95,12 @@ class Operator(Generic[Result]):
         fake: Callable[..., Result] | None = None,
         autocast: str = "",
         keeps: Sequence[str] = (),
+        eagerly: _Run | None = None,
         least_gain: float = decompositions.FUSED,
     ) -> None:
         self.name, self.reference, self._shape = name, reference, fake or reference
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
+        self._eagerly = eagerly
         self._decisions: dict[_Key, Decision] = {}
         #: Autograd's function; None where torch differentiates the reference.
         self._function: Any = backward and _differentiate(setup_context, backward)
@@ -255,7 +259,7 @@ class Operator(Generic[Result]):
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
         if choice.implementation in (EAGER, *problem.replaced) or choice.kernel is None:
-            return None
+            return self._eagerly
         kernel, config = choice.kernel, choice.config
         if choice.implementation != TUNED:
             if problem.strided:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -188,12 +188,20 @@ def _activate(
     return _ACTIVATIONS[activation](functional.linear(input, weight, bias))
 
 
+def _activate_by_kernel(arguments: Sequence[Any]) -> torch.Tensor:
+    """torch's product, and the activation as an operator."""
+    *given, activation = arguments
+    product = functional.linear(*given)
+    return product if activation == "none" else activate(product, activation)
+
+
 _linear = Operator[torch.Tensor](
     "linear",
     "(Tensor x, Tensor weight, Tensor? bias, str activation) -> Tensor",
     _activate,
     _linear_problem,
     autocast="lower",
+    eagerly=_activate_by_kernel,
     least_gain=decompositions.UNFUSED,
 )
 
@@ -215,8 +223,7 @@ def linear(
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
     if needs_gradient((input, weight, bias)) and not torch.compiler.is_compiling():
         # What the activation is of is saved for its gradient: the product is torch's.
-        product = functional.linear(input, weight, bias)
-        return product if activation == "none" else activate(product, activation)
+        return _activate_by_kernel((input, weight, bias, activation))
     if _takes_tf32(input) or (activation == "none" and bias is None):
         return _activate(input, weight, bias, activation)
     return _linear(input, weight, bias, activation)
