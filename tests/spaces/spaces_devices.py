@@ -85,7 +85,7 @@ def assemble(kernel: Kernel, workload: Workload, config: Config | None = None) -
 #: The factor on the tolerance of families whose baselines round between operations; 1 of others.
 _ROUNDED = {
     "activation": 2,
-    "activation_backward": 2,
+    "activation_backward": 4,
     "causal_convolution": 2,
     "cpu_attention": 2,
     "int8_matmul": 2,

@@ -12,7 +12,7 @@ from search_spaces.kernels.cross_entropy.kernel import loss_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
 from tuner.ops.linear_losses import LinearLosses, losses_and_gradients
-from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, is_transformed, lowered
+from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, is_transformed, lower_dtype
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import FLOATS, HALVES, PLAIN, Problem, are_in_range, as_rows, dtype_name
 from tuner.ops.reduced_losses import (
@@ -305,7 +305,7 @@ def fused_linear_cross_entropy(
     if not torch.compiler.is_compiling():
         if autocasts([hidden]):
             lower = torch.get_autocast_dtype("cuda")
-            hidden, weight = (lowered(each, lower) for each in (hidden, weight))
+            hidden, weight = (lower_dtype(each, lower) for each in (hidden, weight))
         given = hidden, weight, target
         if reduction != "none" and _takes_gradients(hidden, weight) and are_plain(given):
             loss: torch.Tensor = LinearLosses.apply(*given, rule)  # type: ignore[no-untyped-call]

@@ -89,7 +89,7 @@ def _replace(
         logits.copy_(gradient_of_losses(logits, target, lse, share))
 
 
-def _scaled(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+def _scale_in_place(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     """x * factor in the memory of x; the device alone knows whether the factor is 1."""
     elements = x.numel()
     programs = min(-(-elements // _SCALED_BLOCK), _SCALED_PROGRAMS)
@@ -123,7 +123,7 @@ class LinearLosses(torch.autograd.Function):
         made, ctx.made = ctx.made, None
         if made is None:
             _, *made = _solve(hidden, weight, target, ctx.rule, ctx.needs_input_grad)
-        return *(None if each is None else _scaled(each, grad) for each in made), None, None
+        return *(None if each is None else _scale_in_place(each, grad) for each in made), None, None
 
 
 def _solve(

@@ -200,7 +200,7 @@ class Operator(Generic[Result]):
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == LOWER else torch.float32
         kept = zip(arguments, self._kept, strict=False)
-        cast = [each if keep else lowered(each, dtype) for each, keep in kept]
+        cast = [each if keep else lower_dtype(each, dtype) for each, keep in kept]
         if self._autocast == TORCHS and any(
             one is not other for one, other in zip(cast, arguments, strict=True)
         ):
@@ -372,7 +372,7 @@ def needs_gradient(arguments: Sequence[Any]) -> bool:
     )
 
 
-def lowered(argument: Any, dtype: torch.dtype) -> Any:
+def lower_dtype(argument: Any, dtype: torch.dtype) -> Any:
     """An argument as autocast hands it on: 64-bit and integer tensors stay."""
     if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
         return argument
