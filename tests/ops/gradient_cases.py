@@ -91,7 +91,7 @@ def test_losses_have_the_gradient_of_torch(size, reduction, ignored):
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(SIZES, st.sampled_from(["mean", "sum"]), st.sampled_from([(1, 1), (1, 0), (0, 1)]),
        st.sampled_from([1, 130]))  # fmt: skip
 def test_the_gradients_of_linear_losses_are_those_of_torch(size, reduction, needed, rows):
@@ -312,3 +312,18 @@ def test_heads_are_rotated_wherever_they_are(kind, interleaved, monkeypatch):
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
     assert launched == [True] * (1 if kind == "transposed gradients" else 2)
+
+
+def test_shares_of_a_scaled_loss_in_float16_do_not_vanish():
+    hidden, weight = torch.randn(40, 8).half(), (torch.randn(5000, 8) / 9).half()
+    target = torch.zeros(40, dtype=torch.int64)
+    found = []
+    plain = lambda h, w, t: functional.cross_entropy(h @ w.T, t)  # noqa: E731
+    for loss, dtype in ((ops.fused_linear_cross_entropy, torch.float16), (plain, torch.float64)):
+        given = [each.to(dtype).requires_grad_() for each in (hidden, weight)]
+        scaled = loss(*given, target) * 2**16
+        found.append([each.double() for each in torch.autograd.grad(scaled, given)])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 0.02 * other.norm()
+    others = [each[1][1:] for each in found]  # of classes that are no target
+    assert (others[0] - others[1]).norm() <= 0.02 * others[1].norm()

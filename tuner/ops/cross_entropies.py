@@ -274,12 +274,9 @@ def _loss_in_graph(
 ) -> torch.Tensor:
     """The sum or mean of the losses with gradients that the forward pass makes, in a graph."""
     read, keep = read_targets(target, rule[1], rule[0])
-    share = keep.float()
-    if rule[2] == "mean":
-        share = share / keep.sum().clamp(min=1)
     needed = hidden.requires_grad, weight.requires_grad
-    total = _linear_loss_gradients(hidden, weight, read, share, *needed)[0]
-    return total / keep.any() if rule[2] == "mean" else total
+    total = _linear_loss_gradients(hidden, weight, read, keep.float(), *needed)[0]
+    return total / keep.sum() if rule[2] == "mean" else total
 
 
 @overridable()

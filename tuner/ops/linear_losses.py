@@ -112,7 +112,7 @@ class LinearLosses(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, target)
         ctx.rule = rule
         out: torch.Tensor
-        out, *ctx.made = _solve(hidden, weight, target, rule, ctx.needs_input_grad)
+        out, ctx.rest, *ctx.made = _solve(hidden, weight, target, rule, ctx.needs_input_grad)
         return out
 
     @staticmethod
@@ -122,7 +122,8 @@ class LinearLosses(torch.autograd.Function):
             return *_differentiable(hidden, weight, target, ctx.rule, grad), None, None
         made, ctx.made = ctx.made, None
         if made is None:
-            _, *made = _solve(hidden, weight, target, ctx.rule, ctx.needs_input_grad)
+            _, _, *made = _solve(hidden, weight, target, ctx.rule, ctx.needs_input_grad)
+        grad = grad if ctx.rest is None else grad * ctx.rest
         return *(None if each is None else _scale_in_place(each, grad) for each in made), None, None
 
 
@@ -130,13 +131,20 @@ def _solve(
     hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor,
     rule: tuple[int, int, str], needed: Sequence[bool],
 ) -> list[Any]:  # fmt: skip
-    """The sum or mean, and its gradients of hidden and weight."""
-    _, share = result_and_shares(None, target, rule, torch.float32, shares=True)
-    read = target.clamp(0, rule[0] - 1)
+    """The sum or mean, and its gradients of hidden and weight, which another factor may complete.
+
+    In float16, shares of a mean would be nothing before the gradient of a scaled loss is known.
+    """
+    (classes, ignored, reduction), rest = rule, None
+    if reduction == "mean" and hidden.dtype is torch.float16:
+        rest = 1.0 / (target != ignored).sum().clamp(min=1)
+    alike = (classes, ignored, "sum" if rest is not None else reduction)
+    _, share = result_and_shares(None, target, alike, torch.float32, shares=True)
+    read = target.clamp(0, classes - 1)
     assert share is not None
     loss, *made = losses_and_gradients(hidden, weight, read, share, needed[:2])
     out, _ = result_and_shares(loss, target, rule, torch.float32, shares=False)
-    return [out, *made]
+    return [out, rest, *made]
 
 
 def _differentiable(
