@@ -267,6 +267,8 @@ def list_activations() -> Iterator[tuple[str, Dims]]:
             for rows in (_FEW, _MANY):
                 dims = {"rows": rows, "cols": cols, "function": act, "dtype": "bfloat16"}
                 yield "activation", dims
+                if rows == _MANY:
+                    yield "activation_backward", dims
 
 
 def list_tokens() -> Iterator[tuple[str, Dims]]:

@@ -50,8 +50,8 @@ def test_a_kernel_stays_where_it_gains_more_than_fusing_may(
 
 
 @pytest.mark.parametrize("x", [draw(9000, 512), draw(0, 512), draw(5, 512).T])
-def test_functions_of_torch_are_handed_over_where_no_entry_serves(one_entry, compiled, x):
-    one_entry(baselines={"compile": 9.0}, implementation="tuned")
+def test_functions_of_torch_are_handed_over_where_no_gain_is_certain(one_entry, compiled, x):
+    one_entry(baselines={"eager": 2.0, "compile": 1.3}, implementation="tuned")
     compile_graph, graphs = compiled
     torch.testing.assert_close(compile_graph(ops.softmax)(x), x.softmax(-1))
     assert not operators_in(graphs[0])

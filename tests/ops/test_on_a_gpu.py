@@ -173,8 +173,8 @@ def test_training_is_that_of_torch_and_never_waits_for_the_device(name, factor):
 def test_a_target_that_is_no_class_fails_on_the_device():
     code = (
         "import torch; from tuner import ops; x = torch.randn(64, 512, device='cuda').bfloat16()\n"
-        "t = torch.full((64,), 512, device='cuda'); ops.choosing.FARTHEST = 99.0\n"
-        "ops.cross_entropy(x.requires_grad_(), t); torch.cuda.synchronize()"
+        "t = torch.full((64,), 512, device='cuda')\n"
+        "with ops.prefer_tuned(): ops.cross_entropy(x.requires_grad_(), t); torch.cuda.synchronize()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0
@@ -256,11 +256,12 @@ def test_torchs_layer_of_experts_is_captured_and_differentiated():
     check_gradients(out, exact, given[:3], wide, close=check_near)
 
 
-@pytest.mark.parametrize("by", ["kernel", "torch"])
+@pytest.mark.parametrize("by", ["tuned", "eager"])
 @pytest.mark.parametrize("window", [0, 50])
-def test_lengths_of_packed_sequences_are_free(defaults, by, window):
-    if by == "kernel":
-        defaults("varlen_attention")
+def test_lengths_of_packed_sequences_are_free(defaults, monkeypatch, by, window):
+    defaults("varlen_attention")
+    if by == "eager":
+        monkeypatch.setattr(choosing, "pick", lambda *_: ("eager", None))
     q, k, v = half(400, 8, 64), half(400, 2, 64), half(400, 2, 64)
     cu_seqlens = torch.zeros(5, dtype=torch.int32, device="cuda")
     ops.warm(ops.varlen_attention, q, k, v, cu_seqlens, causal=True, window=window)
@@ -272,7 +273,7 @@ def test_lengths_of_packed_sequences_are_free(defaults, by, window):
         assert near(out, ops.varlen_attention(*wide, cu_seqlens, causal=True, window=window))
     runs = {use.implementation for use in ops.report() if use.operator == "varlen_attention"
             and use.workload}  # fmt: skip
-    assert runs == {"tuned" if by == "kernel" else "eager"}
+    assert runs == {by}
 
 
 def test_gradients_of_packed_sequences_are_those_of_wide_ones():
@@ -305,7 +306,7 @@ def test_calls_keep_no_memory(defaults):
     assert torch.cuda.memory_allocated() - before < 2**20
 
 
-def pick_only(name, implementation, baselines, without):
+def pick_only(name, implementation, baselines, without, loss):
     return ("eager" if name in without else name), None
 
 

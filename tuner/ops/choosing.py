@@ -80,7 +80,7 @@ def _choose_from(
 ) -> Choice:
     """The choice that an entry makes where its config may take `loss` times as long."""
     name, gain = pick(entry.implementation, entry.baselines, without, loss)
-    ratios = {TUNED: 1.0, **entry.baselines}
+    ratios = {**entry.baselines, TUNED: loss}
     known = {_COMPILED, name} <= ratios.keys()
     over_compile = ratios[_COMPILED] / ratios[name] if known else None
     if name == TUNED and loss > 1 and gain is not None:
