@@ -14,7 +14,7 @@ import pytest
 import tuner
 
 ROOT = Path(__file__).parents[2]
-OPERATORS, FIRST, CAPTURED, DECORATED = re.findall(
+OPERATORS, PATCHED, FIRST, CAPTURED, DECORATED = re.findall(
     r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
 )
 
@@ -37,6 +37,11 @@ def test_operators_are_called(tmp_path):
     shown = run(OPERATORS, tmp_path)
     assert "rms_norm" in shown
     assert "add_rms_norm" in shown
+
+
+def test_a_model_is_patched(tmp_path):
+    shown = run(PATCHED, tmp_path)
+    assert all(name in shown for name in ("LlamaRMSNorm", "LlamaMLP", "rotary", "add_rms_norm"))
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    "cases", ["interpreted_cases.py", "decomposed_cases.py", "gradient_cases.py"]
+    "cases",
+    ["interpreted_cases.py", "decomposed_cases.py", "gradient_cases.py", "patched_cases.py"],
 )
 def test_kernels_run_through_their_operators(cases):
     settings = {"TRITON_INTERPRET": "1", "TUNER_DEVICE": "NVIDIA H200", "TUNER_TABLES": ""}

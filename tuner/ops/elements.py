@@ -106,6 +106,18 @@ def activation(x: torch.Tensor, function: str) -> torch.Tensor:
     return _activation(x, function)
 
 
+@overridable(functional.gelu)
+def _gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    if approximate not in ("none", "tanh"):
+        return functional.gelu(input, approximate=approximate)
+    return _activation(input, "gelu" if approximate == "none" else "gelu_tanh")
+
+
+@overridable(functional.silu)
+def _silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    return functional.silu(input, inplace) if inplace else _activation(input, "silu")
+
+
 @overridable()
 def swiglu(x: torch.Tensor) -> torch.Tensor:
     """silu(gate) * value of x[..., 2 n], whose first half is the gate."""

@@ -347,6 +347,11 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
     return tuple(key), gradient, None
 
 
+def takes_plain(arguments: Sequence[Any]) -> bool:
+    """Whether these are plain tensors with data, outside of transforms and modes of dispatch."""
+    return _read(arguments)[2] is None
+
+
 def is_transformed() -> bool:
     """Whether vmap, jvp or another transform runs; traced, `is None` would never be true."""
     return not isinstance(torch._C._functorch.peek_interpreter_stack(), NoneType)

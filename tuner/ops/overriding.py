@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -23,12 +23,17 @@ _Result = TypeVar("_Result")
 _Function = Callable[_Parameters, _Result]
 #: Types of arguments that override nothing; Dynamo of torch 2.11 cannot look into some of them.
 _VALUES = (int, float, str, tuple, list, dict, type(None), torch.dtype, torch.device)
+#: The operator's function by the functions of torch that it takes the place of.
+STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def overridable(
-    torchs: Callable[..., object] | None = None,
+    torchs: Callable[..., object] | None = None, *others: Callable[..., object]
 ) -> Callable[[_Function[_Parameters, _Result]], _Function[_Parameters, _Result]]:
-    """A function of tensors that gives way to `torchs`, torch's function of the same parameters."""
+    """A function of tensors that gives way to `torchs`, torch's function of the same parameters.
+
+    others: functions and methods of torch of the same meaning.
+    """
 
     def decorate(
         function: _Function[_Parameters, _Result],
@@ -44,6 +49,7 @@ def overridable(
                     return found
             return function(*given, **named)
 
+        STANDS_FOR.update((each, call) for each in (torchs, *others) if each is not None)
         return call
 
     return decorate

@@ -91,7 +91,7 @@ def _are_matrices(*tensors: torch.Tensor) -> bool:
     return all(each.is_contiguous() for each in tensors)
 
 
-def _takes_tf32(x: torch.Tensor) -> bool:
+def takes_tf32(x: torch.Tensor) -> bool:
     """Whether torch computes products of this tensor in TF32: kernels of float32 are exact."""
     if x.dtype is not torch.float32:
         return False
@@ -139,11 +139,11 @@ _matmul = Operator[torch.Tensor](
 )
 
 
-@overridable(torch.matmul)
+@overridable(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """input @ other, as `torch.matmul`: kernels take a matrix as the second factor, and any first
     one of at least two dims."""
-    if input.ndim < 2 or other.ndim != 2 or _takes_tf32(input):
+    if input.ndim < 2 or other.ndim != 2 or takes_tf32(input):
         return torch.matmul(input, other)
     return _matmul(input, other)
 
@@ -206,7 +206,7 @@ _linear = Operator[torch.Tensor](
 )
 
 
-@overridable(_activate)
+@overridable(_activate, functional.linear)
 def linear(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -224,7 +224,7 @@ def linear(
     if needs_gradient((input, weight, bias)) and not torch.compiler.is_compiling():
         # What the activation is of is saved for its gradient: the product is torch's.
         return _activate_by_kernel((input, weight, bias, activation))
-    if _takes_tf32(input) or (activation == "none" and bias is None):
+    if takes_tf32(input) or (activation == "none" and bias is None):
         return _activate(input, weight, bias, activation)
     return _linear(input, weight, bias, activation)
 

@@ -115,7 +115,7 @@ def _torchs_log_softmax(
     return torch.log_softmax(input, dim, dtype)
 
 
-@overridable(_torchs_softmax)
+@overridable(_torchs_softmax, torch.softmax, functional.softmax, torch.Tensor.softmax)
 def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Softmax over a dim, as `torch.softmax`: kernels take the last one.
 
@@ -126,7 +126,9 @@ def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
     return _softmax(input if dtype is None else input.to(dtype))
 
 
-@overridable(_torchs_log_softmax)
+@overridable(
+    _torchs_log_softmax, torch.log_softmax, functional.log_softmax, torch.Tensor.log_softmax
+)
 def log_softmax(
     input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None
 ) -> torch.Tensor:

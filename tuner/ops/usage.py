@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.records import Value
@@ -34,12 +34,16 @@ class Report(tuple[Use, ...]):
 
     def __str__(self) -> str:
         head = ("operator", "calls", "runs", "gain", "workload", "why")
-        rows = [head, *(_row(use) for use in self)]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(head) - 1)]
-        return "\n".join(
-            "  ".join([*(text.ljust(w) for text, w in zip(row, widths, strict=False)), row[-1]])
-            for row in rows
-        )
+        return table_of([head, *(_row(use) for use in self)])
+
+
+def table_of(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as text, in columns."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join([*(text.ljust(w) for text, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    )
 
 
 def _row(use: Use) -> tuple[str, ...]:

@@ -1,0 +1,294 @@
+"""Operators in models of transformers and diffusers, and in place of torch's functions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import weakref
+
+import pytest
+import torch
+from tiny_models import MODELS, call, gradients, model_of
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from tuner import ops
+from tuner.ops.operator import OPERATORS
+
+#: transformers and diffusers import libraries that warn.
+pytestmark = pytest.mark.filterwarnings("default", "error:ops.patch")
+
+
+def state(model):
+    """All that a module has but its class, in which tensors are by their bits."""
+    return {
+        name: (
+            type(module).__name__,
+            {key: value for key, value in vars(module).items() if key[0] != "_"},
+        )
+        for name, module in model.named_modules()
+    }
+
+
+#: An operator that each model needs at least.
+RUNS = {
+    "llama": {"rms_norm", "rotary", "add_rms_norm", "linear with swiglu"},
+    "phi3": {"rms_norm", "rotary", "add_rms_norm", "linear with swiglu"},
+    "gemma3": {"rms_norm", "rotary", "activation"},
+    "vit": {"layer_norm", "linear with gelu"},
+    "whisper": {"layer_norm", "activation"},
+    "unet": {"group_norm", "layer_norm", "activation", "linear with gelu"},
+    "dit": {"activation"},
+    "flux": {"rms_norm", "activation"},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_patched_model_computes_the_same(name):
+    model, inputs = model_of(name)
+    before, wanted = state(model), gradients(model, inputs)
+    weights = {key: each.clone() for key, each in model.state_dict().items()}
+    with torch.no_grad():
+        expected = call(model, inputs)
+
+    patched = ops.patch(model)
+
+    assert RUNS.get(name, set()) <= {each.operator for each in patched if not each.left}
+    assert ops.patch(model) == patched
+    with torch.no_grad():
+        torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
+    found = gradients(model, inputs)
+    assert found.keys() == wanted.keys()
+    for key, gradient in found.items():
+        bound = 1e-4 * float(wanted[key].abs().max())
+        torch.testing.assert_close(gradient, wanted[key], rtol=1e-3, atol=bound)
+    after = model.state_dict()
+    assert list(after) == list(weights)
+    assert all(torch.equal(after[key], each) for key, each in weights.items())
+
+    assert ops.unpatch(model) is model
+    assert state(model) == before
+    assert not any(hasattr(type(each), "_tuner_patch") for each in model.modules())
+    assert all(each.untyped_storage().nbytes() == each.nbytes for each in model.parameters())
+    with torch.no_grad():
+        assert torch.equal(call(model, inputs), expected)
+
+
+def test_what_was_replaced_is_a_table():
+    model, _ = model_of("vit")
+    found = ops.patch(model)
+    lines = str(found).splitlines()
+    assert any(line.split()[:3] == ["LayerNorm", "5", "layer_norm"] for line in lines)
+    (left,) = [each for each in found if each.left]
+    assert (left.name, left.module, left.left) == (
+        "embeddings.patch_embeddings.projection", "Conv2d", "a bias")  # fmt: skip
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_are_patched_and_independent(copied):
+    model, inputs = model_of("llama")
+    expected = call(model, inputs)
+    ops.patch(model)
+    other = copied(model)
+    ops.unpatch(model)
+    assert type(other.model.norm) is not type(model.model.norm)
+    torch.testing.assert_close(call(other, inputs), expected, rtol=1e-4, atol=1e-5)
+    ops.patch(other)  # joins the weights of the copy
+    torch.testing.assert_close(call(other, inputs), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(call(ops.unpatch(other), inputs), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "phi3"])
+def test_generation_with_a_cache(name):
+    model, inputs = model_of(name)
+    expected = model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    ops.patch(model)
+    assert torch.equal(model.generate(**inputs, max_new_tokens=4, do_sample=False), expected)
+
+
+def test_one_instance_is_patched_and_freed():
+    model, _ = model_of("llama")
+    first, other = (layer.mlp for layer in model.model.layers)
+    ops.patch(first)
+    assert type(first).__name__ == type(other).__name__ == "LlamaMLP"
+    assert isinstance(first, type(other))
+    assert not any(hasattr(type(each), "_tuner_patch") for each in other.modules())
+    first(torch.randn(2, 32))
+    weight = weakref.ref(first.down_proj.weight)
+    model.model.layers[0].mlp = first = None
+    assert weight() is None
+
+
+def test_autocast_is_left_to_the_model():
+    model, inputs = model_of("llama")
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, wanted = call(model, inputs), gradients(model, inputs)
+        ops.patch(model)
+        assert torch.equal(call(model, inputs), expected)
+        for key, gradient in gradients(model, inputs).items():
+            assert torch.equal(gradient, wanted[key])
+
+
+def test_weights_are_saved_and_loaded(tmp_path):
+    model, inputs = model_of("llama")
+    expected = call(model, inputs)
+    ops.patch(model)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    assert torch.equal(call(loaded, inputs), expected)
+    weights = {key: each.clone() for key, each in loaded.state_dict().items()}
+    model.load_state_dict(weights)
+    model.load_state_dict(weights, assign=True)  # the two weights of a layer lie apart again
+    torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_changes_joined_weights():
+    model, inputs = model_of("llama")
+    other = copy.deepcopy(model)
+    ops.patch(model)
+    for each in (model, other):
+        optimizer = torch.optim.SGD(each.parameters(), 0.1)
+        for _ in range(2):
+            gradients(each, inputs)
+            optimizer.step()
+    torch.testing.assert_close(call(model, inputs), call(other, inputs), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_checkpointing(own):
+    model, inputs = model_of("llama")
+    wanted = gradients(model, inputs)
+    ops.patch(model)
+    if own:
+        model.train().gradient_checkpointing_enable()
+        found = gradients(model, inputs)
+    else:
+        y = checkpoint(lambda ids: model(ids)[0], inputs["input_ids"], use_reentrant=False)
+        model.zero_grad()
+        y.square().mean().backward()
+        found = {name: each.grad for name, each in model.named_parameters()}
+    for key, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[key], rtol=1e-3, atol=1e-5)
+
+
+def test_a_second_derivative_of_a_gated_layer():
+    layer = model_of("llama")[0].model.layers[0].mlp.double()
+    ops.patch(layer)
+    x = torch.randn(3, 32, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, x)
+    assert torch.autograd.gradgradcheck(layer, x)
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3", "vit"])
+def test_a_patched_model_is_compiled_whole(name):
+    model, inputs = model_of(name)
+    expected = call(model, inputs)
+    ops.patch(model)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = call(compiled, inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    found.square().mean().backward()
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    store = f"file://{tmp_path}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield torch.distributed.init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_sharded_model(one_process, first):
+    model, inputs = model_of("llama")
+    expected, wanted = call(model, inputs), gradients(model, inputs)
+    model.zero_grad()
+    if first:
+        ops.patch(model)
+    for layer in (*model.model.layers, model):
+        fully_shard(layer, mesh=one_process)
+    if not first:
+        ops.patch(model)
+    torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
+    for key, gradient in gradients(model, inputs).items():
+        torch.testing.assert_close(gradient.full_tensor(), wanted[key], rtol=1e-3, atol=1e-5)
+    ops.unpatch(model)
+    torch.testing.assert_close(call(model, inputs), expected, rtol=0, atol=0)
+    assert "FSDP" in type(model.model.layers[0]).__name__
+
+
+def test_hooks_of_inner_layers_run():
+    model, inputs = model_of("llama")
+    ops.patch(model)
+    call(model, inputs)  # compared with the layers' own code, which runs all hooks
+    seen = []
+    for inner in (
+        model.model.layers[0].mlp.gate_proj,
+        model.model.layers[0].post_attention_layernorm,
+    ):
+        inner.register_forward_hook(lambda *given: seen.append(given[0]))
+    call(model, inputs)
+    assert len(seen) == 2
+
+
+def test_a_wrong_operator_is_noticed_once(monkeypatch):
+    model, inputs = model_of("llama")
+    expected = call(model, inputs)
+    right = OPERATORS["rms_norm"].reference
+    ops.patch(model)
+    monkeypatch.setattr(OPERATORS["rms_norm"], "reference", lambda *given: right(*given) * 1.01)
+    with pytest.warns(UserWarning, match="rms_norm in LlamaRMSNorm differs") as warned:
+        found = call(model, inputs)
+    assert len(warned) == 1
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not hasattr(type(model.model.layers[0].input_layernorm), "_tuner_patch")
+    torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_replaced_functions_run_operators():
+    x, w = torch.randn(4, 8), torch.randn(6, 8)
+    plain = [each() for each in CALLS(x, w)]
+    ops.report()
+    for operator in OPERATORS.values():
+        operator.forget()
+    with ops.replaced():
+        found = [each() for each in CALLS(x, w)]
+    for one, other in zip(found, plain, strict=True):
+        torch.testing.assert_close(one, other)
+    assert {use.operator for use in ops.report()} >= {
+        "softmax", "log_softmax", "rms_norm", "layer_norm", "group_norm", "activation", "matmul",
+        "linear", "attention", "cross_entropy",
+    }  # fmt: skip
+    for operator in OPERATORS.values():
+        operator.forget()
+    functional.softmax(x, -1)
+    assert not ops.report()
+
+
+def CALLS(x, w):
+    q, bias, target = x.view(1, 2, 2, 8), w.new_ones(6), torch.arange(4)
+    f = functional
+    return [
+        lambda: f.softmax(x, dim=-1), lambda: f.softmax(x, dim=-1, dtype=torch.float64),
+        lambda: torch.softmax(x, 0), lambda: x.softmax(-1), lambda: x.log_softmax(dim=-1),
+        lambda: f.rms_norm(x, (8,), w[0], 1e-5), lambda: f.layer_norm(x, (8,), w[0], w[1]),
+        lambda: f.group_norm(x[None], 2, w[0, :4], w[1, :4]), lambda: f.gelu(x),
+        lambda: f.gelu(x, approximate="tanh"), lambda: f.silu(x), lambda: f.silu(x.clone(), True),
+        lambda: torch.matmul(x, w.T), lambda: x @ w.T,
+        lambda: torch.matmul(x, w.T, out=torch.empty(4, 6)),
+        lambda: f.linear(x, w), lambda: f.linear(x, w, bias), lambda: f.cross_entropy(x, target),
+        lambda: f.scaled_dot_product_attention(q, q, q, is_causal=True),
+        lambda: f.embedding(target, x), lambda: f.conv2d(q, q),
+    ]  # fmt: skip
+
+
+def test_replaced_functions_of_a_model():
+    model, inputs = model_of("llama")
+    wanted = gradients(model, inputs)
+    with ops.replaced():
+        found = gradients(model, inputs)
+    for key, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[key], rtol=1e-3, atol=1e-5)

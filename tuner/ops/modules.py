@@ -1,0 +1,386 @@
+"""Modules of models that operators compute: their classes, and what runs in place of `forward`.
+
+A kind names classes by path and name, so no library is imported for it. Its function answers
+NotImplemented for calls that the module's own code has to run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import update_wrapper
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.ops.attention import rotary
+from tuner.ops.elements import activation, group_norm
+from tuner.ops.operator import OPERATORS, takes_plain
+from tuner.ops.problem import FLOATS
+from tuner.ops.products import conv2d, linear
+from tuner.ops.rows import add_rms_norm, layer_norm, rms_norm
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Modules that one function computes."""
+
+    #: What runs, as users know it.
+    operator: str
+    #: A pattern of paths and names of classes.
+    classes: str
+    #: Of a module and its argument.
+    run: Callable[[Any, torch.Tensor], Any] | None = None
+    #: Why a module stays as it is; empty where it is replaced.
+    lacks: Callable[[Any], str] = lambda module: ""
+    #: Makes a whole `forward` of a class, where more than a result is replaced. Its second argument
+    #: compares first calls (`patching.py`).
+    forward: Callable[[Any, Any], Callable[..., Any]] | None = None
+    #: What `patch` does to the module besides, and what `unpatch` does.
+    prepare: Callable[[Any], None] = lambda module: None
+    undo: Callable[[Any], None] = lambda module: None
+
+
+def _is_bare(module: nn.Module, kind: type[nn.Module] | None = None) -> bool:
+    """Whether a call of a module is its class's `forward` alone: no hooks, nothing on top."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+    bare = not any(hooks) and not module._backward_pre_hooks and "forward" not in module.__dict__
+    return bare and (kind is None or type(module) is kind)
+
+
+def is_autocast() -> bool:
+    """Whether autocast is on, in which a module's own code may differ from torch's functions."""
+    return torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
+
+
+# -- normalisation ---------------------------------------------------------------------------------
+def _fits(norm: Any, x: torch.Tensor) -> bool:
+    """Whether input and weight share a dtype in which own code and operator round alike."""
+    return x.dtype == norm.weight.dtype and x.dtype in FLOATS
+
+
+def _rms_norm(norm: Any, x: torch.Tensor) -> Any:
+    eps = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
+    return _normalise(x, norm.weight, eps) if _fits(norm, x) else NotImplemented
+
+
+def _rms_norm_from_one(norm: Any, x: torch.Tensor) -> Any:
+    """Weights are offsets from one; in half precision their sum is rounded once more."""
+    return _normalise(x, 1 + norm.weight, norm.eps) if _fits(norm, x) else NotImplemented
+
+
+def _normalise(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Of heads [batch, heads, tokens, dim] as projections leave them, the rows in their memory."""
+    if x.ndim == 4 and not x.is_contiguous() and x.transpose(1, 2).is_contiguous():
+        return rms_norm(x.transpose(1, 2), weight.shape, weight, eps).transpose(1, 2)
+    return rms_norm(x, weight.shape, weight, eps)
+
+
+def _lacks_parameters(norm: Any) -> str:
+    weight, bias = norm.weight, getattr(norm, "bias", None)
+    if isinstance(norm, nn.LayerNorm | nn.GroupNorm):
+        return "" if weight is not None and bias is not None else "no weight and bias"
+    return "" if weight is not None and bias is None else "no weight, or a bias"
+
+
+# -- activations and layers around them ------------------------------------------------------------
+#: Functions of `ops.activation` by the class that computes one.
+_ACTIVATIONS = {
+    "SiLU": "silu",
+    "SiLUActivation": "silu",
+    "GELU": "gelu",
+    "GELUActivation": "gelu",
+    "GELUTanh": "gelu_tanh",
+    "NewGELUActivation": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+}
+
+
+def _function_of(module: Any) -> str:
+    name = _ACTIVATIONS.get(type(module).__name__, "")
+    return f"{name}_tanh" if getattr(module, "approximate", "none") == "tanh" else name
+
+
+def _gelu_of(layer: Any, x: torch.Tensor) -> Any:
+    bare = _is_bare(layer, nn.Linear)
+    return linear(x, layer.weight, layer.bias, "gelu") if bare else NotImplemented
+
+
+def _two_layers(mlp: Any, x: torch.Tensor) -> Any:
+    """fc2(gelu(fc1(x))) of vision models."""
+    found = _gelu_of(mlp.fc1, x) if _is_bare(mlp.activation_fn) else NotImplemented
+    return found if found is NotImplemented else mlp.fc2(found)
+
+
+def _lacks_two_layers(mlp: Any) -> str:
+    if [name for name, _ in mlp.named_children()] != ["activation_fn", "fc1", "fc2"]:
+        return "other layers"
+    return "" if _function_of(mlp.activation_fn) == "gelu" else "no exact gelu"
+
+
+def _projected_gelu(layer: Any, x: torch.Tensor) -> Any:
+    """gelu(proj(x)) of diffusers."""
+    exact = layer.approximate == "none"
+    return _gelu_of(layer.proj, x) if exact else activation(layer.proj(x), "gelu_tanh")
+
+
+def _projected_geglu(layer: Any, x: torch.Tensor) -> Any:
+    """value * gelu(gate) of diffusers, whose value has the first rows of the weight. Kernels of
+    geglu take the gate first; so the gate is a layer with gelu where a kernel serves that one."""
+    layer = layer.proj
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not _is_bare(layer, nn.Linear):
+        return NotImplemented
+    value, gate = layer.weight.chunk(2)
+    biases = (None, None) if layer.bias is None else layer.bias.chunk(2)
+    if not OPERATORS["linear"].serves(x, gate, biases[1], "gelu"):
+        return NotImplemented
+    return functional.linear(x, value, biases[0]) * linear(x, gate, biases[1], "gelu")
+
+
+# -- gated layers ----------------------------------------------------------------------------------
+def _swiglu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    if OPERATORS["linear"].serves(x, weight, None, "swiglu"):
+        return linear(x, weight, None, "swiglu")
+    return activation(functional.linear(x, weight), "swiglu")
+
+
+def _fused_gate(mlp: Any, x: torch.Tensor) -> Any:
+    """Phi-3, whose weight has the gate's rows and then the value's."""
+    if not (_is_bare(mlp.gate_up_proj, nn.Linear) and _is_bare(mlp.activation_fn)):
+        return NotImplemented
+    return mlp.down_proj(_swiglu(x, mlp.gate_up_proj.weight))
+
+
+def _weights_of(mlp: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Weights of gate and value, where they are plain tensors of one device, dtype and shape."""
+    layers = (mlp.gate_proj, mlp.up_proj)
+    if any(type(each) is not nn.Linear or type(each.weight) is not nn.Parameter for each in layers):
+        return None
+    gate, up = (each.weight for each in layers)
+    alike = (gate.shape, gate.dtype, gate.device) == (up.shape, up.dtype, up.device)
+    plain = gate.is_contiguous() and up.is_contiguous() and gate.device.type in ("cpu", "cuda")
+    return (gate, up) if alike and plain and gate is not up else None
+
+
+def _view_joint(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
+    """Both weights as one matrix, where they lie one behind the other in one storage."""
+    size, before = gate.nbytes, gate.storage_offset() * gate.element_size()
+    if gate.data_ptr() + size != up.data_ptr() or gate.shape != up.shape:
+        return None
+    if gate.untyped_storage().nbytes() < before + 2 * size or not gate.is_contiguous():
+        return None
+    return gate.detach().as_strided((2 * gate.shape[0], gate.shape[1]), gate.stride())
+
+
+def _join(mlp: Any) -> None:
+    """Give both weights one storage: each parameter stays itself, and its data is a half of it."""
+    weights = _weights_of(mlp)
+    if weights and all(each.untyped_storage().nbytes() == each.nbytes for each in weights):
+        gate, up = weights
+        gate.data, up.data = torch.cat(weights).chunk(2)
+
+
+def _part(mlp: Any) -> None:
+    """Give each weight a storage of its own again."""
+    weights = _weights_of(mlp)
+    if weights and _view_joint(*weights) is not None:
+        for each in weights:
+            each.data = each.data.clone()
+
+
+class _JointSwiglu(torch.autograd.Function):
+    """One product forward and two backward; only the product is kept, of twice the width. torch's
+    graph of two layers keeps three tensors of the width, and multiplies twice and four times."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        both = functional.linear(x, _joint_of(gate, up))
+        ctx.save_for_backward(x, gate, up, both)
+        return activation(both, "swiglu")
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, gate, up, both = ctx.saved_tensors
+        needed = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # a derivative of this one
+            y = functional.silu(functional.linear(x, gate)) * functional.linear(x, up)
+            of = [each for each, need in zip((x, gate, up), needed, strict=True) if need]
+            found = iter(torch.autograd.grad(y, of, grad, create_graph=True))
+            return tuple(next(found) if need else None for need in needed)
+        (g, u), pull = both.chunk(2, -1), torch.empty_like(both)
+        first, second = pull.chunk(2, -1)
+        torch.ops.aten.silu_backward.grad_input(grad * u, g, grad_input=first)
+        torch.mul(grad, functional.silu(g), out=second)
+        dx = pull @ _joint_of(gate, up) if needed[0] else None
+        if not any(needed[1:]):
+            return dx, None, None
+        weights = (pull.flatten(0, -2).T @ x.flatten(0, -2)).chunk(2)
+        return dx, *(each if need else None for each, need in zip(weights, needed[1:], strict=True))
+
+
+def _joint_of(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """The same; hooks on saved tensors may have copied both."""
+    found = _view_joint(gate, up)
+    return torch.cat((gate.detach(), up.detach())) if found is None else found
+
+
+def _gated_layers(mlp: Any, x: torch.Tensor) -> Any:
+    """down(silu(gate(x)) * up(x)) as one product; a compiler gets the module's own code, in which
+    it fuses the rest."""
+    gate, up = mlp.gate_proj, mlp.up_proj
+    if torch.compiler.is_compiling() or not (_is_bare(gate, nn.Linear) and _is_bare(up, nn.Linear)):
+        return NotImplemented
+    given = (x, gate.weight, up.weight)
+    if not _is_bare(mlp.act_fn) or not takes_plain(given) or x.dtype != gate.weight.dtype:
+        return NotImplemented
+    weight = _view_joint(gate.weight, up.weight)
+    if weight is None:
+        return NotImplemented
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        return mlp.down_proj(_JointSwiglu.apply(*given))  # type: ignore[no-untyped-call]
+    return mlp.down_proj(_swiglu(x, weight))
+
+
+def _lacks_gated_layers(mlp: Any) -> str:
+    names = {name for name, _ in mlp.named_children()}
+    if names != {"gate_proj", "up_proj", "down_proj", "act_fn"}:
+        return "other layers"
+    if _function_of(mlp.act_fn) != "silu":
+        return "no silu"
+    return "" if mlp.gate_proj.bias is None and mlp.up_proj.bias is None else "a bias"
+
+
+# -- attention and decoder layers ------------------------------------------------------------------
+_ROTARY = "apply_rotary_pos_emb"
+
+
+def _rebind(function: Any, name: str, replaced: Any) -> Any:
+    """A function, and those that it wraps, with another value of a global name.
+
+    Its globals are a copy without `__name__`, by which Dynamo would ask the module of that name.
+    """
+    cells = function.__closure__ or ()
+    inner = [each.cell_contents for each in cells]
+    wraps = [isinstance(each, FunctionType) and _uses(each, name) for each in inner]
+    values = dict(function.__globals__)
+    if name in function.__code__.co_names:
+        values[name] = replaced
+        values.pop("__name__")
+    closure = tuple(
+        CellType(_rebind(each, name, replaced)) if wrap else cell
+        for cell, each, wrap in zip(cells, inner, wraps, strict=True)
+    )
+    found = FunctionType(
+        function.__code__, values, function.__name__, function.__defaults__, closure
+    )
+    found.__kwdefaults__ = function.__kwdefaults__
+    return update_wrapper(found, function)
+
+
+def _uses(function: Any, name: str) -> bool:
+    return name in inspect.unwrap(function).__code__.co_names
+
+
+def _rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
+    """Of heads [batch, heads, tokens, dim] as projections leave them, tokens before heads."""
+    if q.ndim != 4 or cos.ndim != 3 or cos.shape[-1] != q.shape[-1] or cos.dtype != q.dtype:
+        return NotImplemented
+    batch, _, length, dim = q.shape
+    rows = (each.transpose(1, 2).reshape(batch * length, -1, dim).contiguous() for each in (q, k))
+    angles = (each[..., : dim // 2].expand(batch, -1, -1) for each in (cos, sin))
+    given = (*rows, *(each.reshape(batch * length, dim // 2) for each in angles))
+    if not OPERATORS["rotary"].serves(*given, False):
+        return NotImplemented
+    q, k = (each.view(batch, length, -1, dim).transpose(1, 2) for each in rotary(*given))
+    return q, k
+
+
+def _attention(cls: Any, check: Any) -> Callable[..., Any]:
+    own = inspect.unwrap(cls.forward).__globals__[_ROTARY]
+
+    def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
+        found = NotImplemented
+        if unsqueeze_dim == 1 and not check.wrong:
+            found = _rotate(q, k, cos, sin)
+        if found is NotImplemented:
+            return own(q, k, cos, sin, unsqueeze_dim)
+        return check.keep(found, lambda: own(q, k, cos, sin), q)
+
+    rebound: Callable[..., Any] = _rebind(cls.forward, _ROTARY, rotate)
+    return rebound
+
+
+#: What the layers' own code names for their attention.
+_NAMED = {"attention_mask", "position_embeddings"}
+
+
+def _decoder_layer(cls: Any, check: Any) -> Callable[..., Any]:
+    """The residual of attention is added in the norm that follows."""
+
+    def forward(self: Any, hidden_states: torch.Tensor, *given: Any, **named: Any) -> Any:
+        norm = self.post_attention_layernorm
+        fits = hasattr(norm, "variance_epsilon") and _is_bare(norm) and named.keys() >= _NAMED
+        fits = fits and _fits(norm, hidden_states)
+        if given or check.wrong or not fits or is_autocast():
+            return cls.forward(self, hidden_states, *given, **named)
+        attended = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **named)[0]
+        attended = self.resid_attn_dropout(attended) if _drops(self) else attended
+        found = add_rms_norm(attended, hidden_states, norm.weight, norm.variance_epsilon)
+
+        def original() -> tuple[torch.Tensor, torch.Tensor]:
+            total = hidden_states + attended
+            return norm(total), total
+
+        normed, total = check.keep(found, original, hidden_states)
+        added = self.mlp(normed)
+        return total + (self.resid_mlp_dropout(added) if _drops(self) else added)
+
+    return forward
+
+
+def _drops(layer: Any) -> bool:
+    return hasattr(layer, "resid_attn_dropout")
+
+
+# -- kinds -----------------------------------------------------------------------------------------
+def _torchs(name: str) -> str:
+    return rf"torch\.nn\.modules\.\w+\.({name})"
+
+
+def _transformers(name: str) -> str:
+    return rf"transformers\.(models\.\w+\.modeling_\w+|activations)\.({name})"
+
+
+_LLAMAS = "(Llama|Mistral|Qwen2|Qwen3|Phi3)"
+_ACTIVATION = rf"{_torchs('SiLU|GELU')}|{_transformers('(SiLU|GELU|NewGELU|FastGELU)Activation')}"
+KINDS = (
+    Kind("rms_norm", _torchs("RMSNorm"), lambda norm, x: rms_norm(
+        x, norm.normalized_shape, norm.weight, norm.eps), _lacks_parameters),
+    Kind("layer_norm", _torchs("LayerNorm"), lambda norm, x: layer_norm(
+        x, norm.normalized_shape, norm.weight, norm.bias, norm.eps), _lacks_parameters),
+    Kind("group_norm", _torchs("GroupNorm"), lambda norm, x: group_norm(
+        x, norm.num_groups, norm.weight, norm.bias, norm.eps), _lacks_parameters),
+    Kind("conv2d", _torchs("Conv2d"), lambda conv, x: conv2d(
+        x, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups),
+        lambda conv: "a bias" if conv.bias is not None else
+        "" if conv.padding_mode == "zeros" else "other padding"),
+    Kind("activation", rf"{_ACTIVATION}|{_transformers('GELUTanh')}", lambda module, x: activation(
+        x, _function_of(module)), lambda module: getattr(module, "inplace", False) * "in place"),
+    Kind("rms_norm", _transformers(rf"{_LLAMAS}RMSNorm") + r"|diffusers\.models\.\w+\.RMSNorm",
+        _rms_norm, _lacks_parameters),
+    Kind("rms_norm", _transformers("Gemma[23]?RMSNorm"), _rms_norm_from_one),
+    Kind("linear with gelu", _transformers("(ViT|Siglip|Phi)MLP"), _two_layers, _lacks_two_layers),
+    Kind("activation or linear", r"diffusers\.models\.activations\.GELU", _projected_gelu),
+    Kind("linear with gelu", r"diffusers\.models\.activations\.GEGLU", _projected_geglu),
+    Kind("linear with swiglu", _transformers("(Llama|Mistral|Qwen[23]|Gemma[23]?)MLP"),
+        _gated_layers, _lacks_gated_layers, prepare=_join, undo=_part),
+    Kind("linear with swiglu", _transformers("Phi3MLP"), _fused_gate,
+        lambda mlp: "" if _function_of(mlp.activation_fn) == "silu" else "no silu"),
+    Kind("rotary", _transformers(rf"({_LLAMAS}|Gemma[23]?)Attention"), forward=_attention,
+        lacks=lambda module: "" if _uses(type(module).forward, _ROTARY) else "no rotary embedding"),
+    Kind("add_rms_norm", _transformers(rf"{_LLAMAS}DecoderLayer"), forward=_decoder_layer),
+)  # fmt: skip

@@ -1,0 +1,305 @@
+"""Operators in models: in modules of known classes, or in place of torch's functions.
+
+A patched module gets a subclass of its class, as FSDP2 gives it one: Dynamo, checkpointing, copies
+and pickle treat it as any module, and nothing refers back to it that would keep its memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from search_spaces.kernel import ROUNDING
+from tuner.ops.modules import KINDS, Kind, is_autocast
+from tuner.ops.operator import takes_plain
+from tuner.ops.overriding import STANDS_FOR
+from tuner.ops.products import takes_tf32
+from tuner.ops.usage import table_of
+
+_Model = TypeVar("_Model", bound=nn.Module)
+_MARK = "_tuner_patch"
+#: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
+#: the error of an element is a multiple, of its size and of what is usual in its row or in all.
+_APART, _ELEMENTWISE = 2.0, 8.0
+
+
+# -- the first calls -------------------------------------------------------------------------------
+@dataclass(eq=False)
+class FirstCalls:
+    """Compares the first calls of a class or a function with its own code.
+
+    A first call is the first of a dtype, width and device, with or without gradients.
+    """
+
+    name: str
+    wrong: bool = False
+    _known: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def keep(self, found: Any, original: Callable[[], Any], given: torch.Tensor) -> Any:
+        """What was found, or the original where a first call differs from it."""
+        if torch.compiler.is_compiling():
+            return found
+        width = given.shape[1 if given.ndim == 4 else -1] if given.ndim else 1
+        key = (given.dtype, width, given.device, torch.is_grad_enabled())
+        if key in self._known or given.is_meta or not takes_plain((given,)) or _is_captured():
+            return found
+        self._known.add(key)
+        with torch.no_grad():
+            ours, theirs = tree_leaves(found), tree_leaves(original())
+            same = len(ours) == len(theirs) and all(map(_are_close, ours, theirs))
+        if same:
+            return found
+        self.wrong = True
+        warnings.warn(
+            f"ops.patch: {self.name} differs from its own code, which runs again", stacklevel=2
+        )
+        return original()
+
+    def reset(self) -> None:
+        """Compare the next calls again."""
+        self.wrong = False
+        self._known.clear()
+
+
+def _is_captured() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _are_close(found: Any, expected: Any) -> bool:
+    if not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return bool(found is expected or found == expected)
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    # Products in TF32 round their factors as float16 does.
+    dtype = "float16" if takes_tf32(found) else str(found.dtype).removeprefix("torch.")
+    bound = _APART * ROUNDING.get(dtype, 0.0)
+    wide = torch.promote_types(found.dtype, torch.float32)
+    found, expected, finite = found.to(wide), expected.to(wide), expected.isfinite()
+    if not torch.equal(finite, found.isfinite()):
+        return False
+    gap, size = ((each * finite).nan_to_num(0, 0, 0) for each in (found - expected, expected))
+    usual = size.square().mean(-1, keepdim=True).sqrt().maximum(size.square().mean().sqrt())
+    near = gap.norm() <= bound * size.norm()
+    return bool(near & (gap.abs() <= _ELEMENTWISE * bound * (usual + size.abs())).all())
+
+
+# -- modules ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A module of a model that an operator can compute."""
+
+    #: Its name in the model; empty for the model itself.
+    name: str
+    module: str
+    operator: str
+    #: Why it stays as it is; empty where the operator computes it.
+    left: str = ""
+
+
+class Replacements(tuple[Replacement, ...]):
+    """What `patch` found in a model; as text a table with a row for each class."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for each in self:
+            groups.setdefault((each.left, each.module, each.operator), []).append(each.name)
+        rows = [
+            (module, f"{len(names)}", operator, f"left: {left}" if left else "replaced", names[0])
+            for (left, module, operator), names in sorted(groups.items())
+        ]
+        return table_of([("module", "count", "operator", "", "first"), *rows])
+
+
+def patch(model: nn.Module) -> Replacements:
+    """Put operators into the modules of a model, in place; `unpatch` takes them out.
+
+    Classes of torch, transformers and diffusers are known by name: norms, activations, gated and
+    other layers, rotary embeddings and decoder layers. Parameters, their names and hooks stay; the
+    two first weights of a gated layer get one storage. The first calls of each class are compared
+    with its own code: where they differ by more than the tolerance of the dtype, that runs again,
+    with a warning. Patch a model before its CUDA graphs are captured. A model that is patched
+    already stays as it is, except that gated weights which were replaced meanwhile are joined.
+    """
+    found = []
+    for name, module in model.named_modules():
+        cls: Any = type(module)
+        known = _kind_of(cls)
+        if known is None:
+            continue
+        kind, named = known
+        left = "" if _is_patched(module) else _why_not(module, kind, named)
+        if not left:
+            _put_into(module, kind)
+        found.append(Replacement(name, named.__name__, kind.operator, left))
+    return Replacements(found)
+
+
+def unpatch(model: _Model) -> _Model:
+    """Take all operators out of a model again; returns it."""
+    for module in model.modules():
+        if _is_patched(module):
+            _take_out(module)
+    return model
+
+
+def _is_patched(module: nn.Module) -> bool:
+    return hasattr(type(module), _MARK)
+
+
+@cache
+def _kind_of(cls: Any) -> tuple[Kind, Any] | None:
+    """The kind of a class and the class that is named there, from which it may be derived."""
+    for each in cls.__mro__:
+        path = f"{each.__module__}.{each.__qualname__}"
+        for kind in KINDS:
+            if re.fullmatch(kind.classes, path):
+                return kind, each
+    return None
+
+
+def _why_not(module: nn.Module, kind: Kind, named: Any) -> str:
+    """Why a module stays as it is; empty where an operator computes it."""
+    cls: Any = type(module)
+    own = inspect.unwrap(cls.forward) is inspect.unwrap(named.forward)
+    return kind.lacks(module) if own and "forward" not in vars(module) else "another forward"
+
+
+def _put_into(module: nn.Module, kind: Kind) -> None:
+    if not _is_patched(module):
+        cls: Any = type(module)
+        patched = _subclass(cls, kind)
+        patched._tuner_first_calls.reset()
+        module.__class__ = patched
+    with torch.no_grad():
+        kind.prepare(module)
+
+
+def _take_out(module: nn.Module) -> None:
+    cls: Any = type(module)
+    kind: Kind = getattr(cls, _MARK)
+    module.__class__ = _without(cls)
+    with torch.no_grad():
+        kind.undo(module)
+
+
+@cache
+def _without(cls: Any) -> Any:
+    """The class below a patched one, also where another library put a class on top of it."""
+    if _MARK in vars(cls):
+        return cls.__bases__[0]
+    bases = tuple(_without(each) if hasattr(each, _MARK) else each for each in cls.__bases__)
+    kept = {name: value for name, value in vars(cls).items()
+            if name not in ("forward", "__dict__", "__weakref__")}  # fmt: skip
+    return type(cls.__name__, bases, kept)
+
+
+@cache
+def _subclass(cls: Any, kind: Kind) -> Any:
+    """A class that computes as the kind says; it has the name of the class."""
+    check = FirstCalls(f"{kind.operator} in {cls.__name__}")
+    forward = kind.forward(cls, check) if kind.forward else _forward(cls, kind, check)
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        made: Any = super(patched, self).__reduce_ex__(max(int(protocol), 2))
+        if type(self) is not patched:
+            return made
+        return _new, (cls,), *made[2:]
+
+    named = {each: getattr(cls, each) for each in ("__module__", "__qualname__", "__doc__")}
+    parts = {
+        "forward": wraps(cls.forward)(forward),
+        "__reduce_ex__": reduce,
+        _MARK: kind,
+        "_tuner_first_calls": check,
+    }
+    patched: Any = type(cls.__name__, (cls,), named | parts)
+    return patched
+
+
+def _new(cls: Any) -> Any:
+    """A copied or unpickled module, before it has its state."""
+    known = _kind_of(cls)
+    patched = _subclass(cls, known[0]) if known else cls
+    return patched.__new__(patched)
+
+
+def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
+    known, run = _kind_of(cls), kind.run
+    assert known is not None
+    assert run is not None
+    torchs = known[1].__module__.startswith("torch.")
+
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        usual = len(given) == 1 and not named and not check.wrong
+        usual = usual and (torchs or not is_autocast())
+        found = run(self, *given) if usual else NotImplemented
+        if found is NotImplemented:
+            return cls.forward(self, *given, **named)
+        kept = check.keep(found, lambda: cls.forward(self, *given), given[0])
+        if kept is not found:
+            _take_out(self)
+        return kept
+
+    return forward
+
+
+# -- torch's functions -----------------------------------------------------------------------------
+#: Functions of torch and what takes their place. Kernels of `embedding` do not check its ids.
+_OPERATORS = {torchs: ours for torchs, ours in STANDS_FOR.items()
+              if torchs is not functional.embedding}  # fmt: skip
+_SIGNATURES = {ours: inspect.signature(ours) for ours in _OPERATORS.values()}
+
+
+class _Replaced(TorchFunctionMode):
+    """Calls operators where torch's functions are called; a mode is off inside of itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._checks = {ours: FirstCalls(ours.__name__) for ours in _SIGNATURES}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ours, kwargs = _OPERATORS.get(func), kwargs or {}
+        if ours is None or self._checks[ours].wrong:
+            return func(*args, **kwargs)
+        named = {name: each for name, each in kwargs.items() if name != "_stacklevel"}
+        if not _fits(ours, args, named):
+            return func(*args, **kwargs)
+        given = next(each for each in (*args, *named.values()) if isinstance(each, torch.Tensor))
+        found = ours(*args, **named)
+        return self._checks[ours].keep(found, lambda: func(*args, **kwargs), given)
+
+
+def _fits(ours: Any, args: Any, named: dict[str, Any]) -> bool:
+    """Whether the operator has these parameters, and no call of these is as any other."""
+    try:
+        bound = _SIGNATURES[ours].bind(*args, **named).arguments
+    except TypeError:
+        return False
+    random, implicit = bound.get("dropout_p", 0.0), bound.get("dim", -1) is None
+    return not random and not implicit and not bound.get("inplace", False)
+
+
+@contextmanager
+def replaced() -> Iterator[None]:
+    """Run operators in place of torch's functions of the same meaning, in this thread, until the
+    block ends: `softmax`, `rms_norm`, `linear`, `scaled_dot_product_attention` and others.
+
+    For models that `patch` does not know. First calls are compared as there. Every call of torch
+    inside costs a few microseconds more.
+    """
+    with _Replaced():
+        yield
