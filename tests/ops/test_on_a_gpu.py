@@ -174,7 +174,8 @@ def test_a_target_that_is_no_class_fails_on_the_device():
     code = (
         "import torch; from tuner import ops; x = torch.randn(64, 512, device='cuda').bfloat16()\n"
         "t = torch.full((64,), 512, device='cuda')\n"
-        "with ops.prefer_tuned(): ops.cross_entropy(x.requires_grad_(), t); torch.cuda.synchronize()"
+        "with ops.prefer_tuned(): ops.cross_entropy(x.requires_grad_(), t)\n"
+        "torch.cuda.synchronize()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0

@@ -430,7 +430,7 @@ def policy_of(function: str, policy: str) -> str:
 
 def are_plain(arguments: Sequence[Any]) -> bool:
     """Whether these are plain tensors, outside of graphs and transforms, where kernels run."""
-    return _takes_kernels(_device_of(arguments)) and _read(arguments)[2] is None
+    return _takes_kernels(_device_of(arguments)) and takes_plain(arguments)
 
 
 def _takes_kernels(device: torch.device) -> bool:
