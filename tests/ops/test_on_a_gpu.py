@@ -22,6 +22,7 @@ from operator_calls import (
 )
 from operator_cases import KERNELS, call_of
 from torch.nn import functional
+from trained import TRAINED, tensors_of, train, widen
 
 from search_spaces import registry
 from search_spaces.baselines import list_baselines
@@ -96,77 +97,18 @@ def test_gradients_are_those_of_torch():
     check_gradients(block(*given), plain_block(*given), given[:3], close=check_near)
 
 
-def _angles(like):
-    angles = torch.arange(96 * 64, device="cuda").view(96, 64) / 700.0
-    return [each.to(like.dtype)[:, :32] for each in (angles.cos(), angles.sin())]
-
-
-X_ENTROPY = functional.cross_entropy
-TARGET = torch.tensor([3, -100, 999, 0] * 24)
-#: An operator, torch's function, and the shapes of their tensors.
-TRAINED = {
-    "cross_entropy": (ops.cross_entropy, X_ENTROPY, [(96, 1000), TARGET]),
-    "losses": (
-        partial(ops.cross_entropy, reduction="none"),
-        partial(X_ENTROPY, reduction="none"),
-        [(96, 1001), TARGET],
-    ),
-    "linear loss": (
-        ops.fused_linear_cross_entropy,
-        lambda h, w, t: X_ENTROPY((h @ w.T).float(), t),
-        [(96, 512), (1000, 512), TARGET],
-    ),
-    "chunk": (
-        lambda x, w: ops.rms_norm(x[:, 64:576], (512,), w, 1e-5),
-        lambda x, w: functional.rms_norm(x[:, 64:576], (512,), w, 1e-5),
-        [(96, 1024), (512,)],
-    ),
-    "layer_norm": (
-        lambda x, w, b: ops.layer_norm(x, (512,), w, b),
-        lambda x, w, b: functional.layer_norm(x, (512,), w, b),
-        [(96, 512), (512,), (512,)],
-    ),
-    "swiglu layer": (
-        partial(ops.linear, activation="swiglu"),
-        lambda x, w: OPERATORS["linear"].reference(x, w, None, "swiglu"),
-        [(96, 512), (1024, 512)],
-    ),
-    "group_norm": (
-        lambda x, w, b: ops.group_norm(x, 4, w, b),
-        lambda x, w, b: functional.group_norm(x, 4, w, b),
-        [(2, 64, 9, 16), (64,), (64,)],
-    ),
-    "heads": (
-        lambda q, k: torch.cat(ops.rotary(q.transpose(0, 1), k, *_angles(q)), 1),
-        lambda q, k: torch.cat(
-            OPERATORS["rotary"].reference(q.transpose(0, 1), k, *_angles(q), False), 1
-        ),
-        [(8, 96, 64), (96, 2, 64)],
-    ),
-}
-
-
 @pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 def test_training_is_that_of_torch_and_never_waits_for_the_device(name, factor):
-    ours, torchs, shapes = TRAINED[name]
-    given = [e.cuda() if isinstance(e, torch.Tensor) else half(*e, grad=True) for e in shapes]
-    wide = [e.detach().double().requires_grad_() if e.is_floating_point() else e for e in given]
-    needed = [[each for each in tensors if each.requires_grad] for tensors in (given, wide)]
-
-    def train(function, given, needed):
-        out = function(*given)
-        pull = torch.full_like(out, factor)
-        return [out, *torch.autograd.grad(out, needed, pull, retain_graph=True),
-                *torch.autograd.grad(out, needed, pull)]  # fmt: skip
-
-    train(ours, given, needed[0])
+    ours, torchs, _ = TRAINED[name]
+    given = tensors_of(name, 96, 512, "cuda", torch.bfloat16)
+    train(ours, given, factor)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        found = train(ours, given, needed[0])
+        found = train(ours, given, factor, times=2)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    for one, other in zip(found, train(torchs, wide, needed[1]), strict=True):
+    for one, other in zip(found, train(torchs, widen(given), factor, times=2), strict=True):
         check_near(one, other)
 
 

@@ -129,9 +129,15 @@ def gradient_of(function: str, x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
         "tanh": lambda: aten.tanh_backward(dy, x.tanh()),
         "gelu": lambda: aten.gelu_backward(dy, x),
         "gelu_tanh": lambda: aten.gelu_backward(dy, x, approximate="tanh"),
-        "silu": lambda: aten.silu_backward(dy, x),
+        "silu": lambda: _silu(x, dy) if torch.is_grad_enabled() else aten.silu_backward(dy, x),
     }
     return gradients[function]()
+
+
+def _silu(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """The one gradient whose function has none itself."""
+    share = x.sigmoid()
+    return dy * share * (1 + x * (1 - share))
 
 
 def _gated(workload: Workload) -> bool:

@@ -55,29 +55,39 @@ def value_and_slope(x, FUNCTION: tl.constexpr):
 
 
 @triton.jit
+def _read(ptr, at, inside, MASKED: tl.constexpr, STREAM: tl.constexpr):
+    policy: tl.constexpr = "evict_first" if STREAM else ""
+    if MASKED:
+        x = tl.load(ptr + at, inside, 0.0, eviction_policy=policy)
+    else:
+        x = tl.load(ptr + at, eviction_policy=policy)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _write(ptr, at, x, inside, MASKED: tl.constexpr, STREAM: tl.constexpr):
+    policy: tl.constexpr = ".cs" if STREAM else ""
+    x = x.to(ptr.dtype.element_ty)
+    if MASKED:
+        tl.store(ptr + at, x, inside, cache_modifier=policy)
+    else:
+        tl.store(ptr + at, x, cache_modifier=policy)
+
+
+@triton.jit
 def _backward_block(
     x_ptr, dy_ptr, dx_ptr, block, elements, BLOCK: tl.constexpr, FUNCTION: tl.constexpr,
     STREAM: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    load_policy: tl.constexpr = "evict_first" if STREAM else ""
-    store_policy: tl.constexpr = ".cs" if STREAM else ""
     at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    if MASKED:
-        inside = at < elements
-        x = tl.load(x_ptr + at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
-        dy = tl.load(dy_ptr + at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
-    else:
-        x = tl.load(x_ptr + at, eviction_policy=load_policy).to(tl.float32)
-        dy = tl.load(dy_ptr + at, eviction_policy=load_policy).to(tl.float32)
+    inside = at < elements
+    x = _read(x_ptr, at, inside, MASKED, STREAM)
+    dy = _read(dy_ptr, at, inside, MASKED, STREAM)
     _, slope = value_and_slope(x, FUNCTION)
     dx = dy * slope
     if FUNCTION == "relu" or FUNCTION == "relu1":  # where the slope is 0, so is any gradient
         dx = tl.where(slope == 0.0, 0.0, dy)
-    dx = dx.to(dx_ptr.dtype.element_ty)
-    if MASKED:
-        tl.store(dx_ptr + at, dx, at < elements, cache_modifier=store_policy)
-    else:
-        tl.store(dx_ptr + at, dx, cache_modifier=store_policy)
+    _write(dx_ptr, at, dx, inside, MASKED, STREAM)
 
 
 @triton.jit
@@ -113,33 +123,19 @@ def _gate_backward_block(
     x_ptr, dy_ptr, dx_ptr, row, block, COLS: tl.constexpr, BLOCK: tl.constexpr,
     FUNCTION: tl.constexpr, EVEN: tl.constexpr, STREAM: tl.constexpr,
 ):  # fmt: skip
-    load_policy: tl.constexpr = "evict_first" if STREAM else ""
-    store_policy: tl.constexpr = ".cs" if STREAM else ""
     dtype: tl.constexpr = dx_ptr.dtype.element_ty
     cols = block * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < COLS
     gate_at = tl.cast(row, tl.int64) * (2 * COLS) + cols
-    out_at = tl.cast(row, tl.int64) * COLS + cols
-    if EVEN:
-        gate = tl.load(x_ptr + gate_at, eviction_policy=load_policy).to(tl.float32)
-        up = tl.load(x_ptr + gate_at + COLS, eviction_policy=load_policy).to(tl.float32)
-        dy = tl.load(dy_ptr + out_at, eviction_policy=load_policy).to(tl.float32)
-    else:
-        inside = cols < COLS
-        gate = tl.load(x_ptr + gate_at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
-        up = tl.load(x_ptr + gate_at + COLS, inside, 0.0, eviction_policy=load_policy)
-        up = up.to(tl.float32)
-        dy = tl.load(dy_ptr + out_at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
+    gate = _read(x_ptr, gate_at, inside, not EVEN, STREAM)
+    up = _read(x_ptr, gate_at + COLS, inside, not EVEN, STREAM)
+    dy = _read(dy_ptr, tl.cast(row, tl.int64) * COLS + cols, inside, not EVEN, STREAM)
     y, slope = value_and_slope(gate, FUNCTION)
     through = dy * up
     if dtype == tl.float16:  # the gradient of the gate's activation overflows as that of torch
         through = through.to(dtype).to(tl.float32)
-    d_gate, d_up = (through * slope).to(dtype), (dy * y).to(dtype)
-    if EVEN:
-        tl.store(dx_ptr + gate_at, d_gate, cache_modifier=store_policy)
-        tl.store(dx_ptr + gate_at + COLS, d_up, cache_modifier=store_policy)
-    else:
-        tl.store(dx_ptr + gate_at, d_gate, cols < COLS, cache_modifier=store_policy)
-        tl.store(dx_ptr + gate_at + COLS, d_up, cols < COLS, cache_modifier=store_policy)
+    _write(dx_ptr, gate_at, through * slope, inside, not EVEN, STREAM)
+    _write(dx_ptr, gate_at + COLS, dy * y, inside, not EVEN, STREAM)
 
 
 @triton.jit

@@ -1,0 +1,236 @@
+"""Steps of whole models: eager, with `ops.patch`, with Liger's one line, compiled, and both.
+
+Models of transformers with random weights and few layers of the public width, in bfloat16.
+Inference is timed by replays of CUDA graphs, training by events, with all arms in turn. Liger
+changes functions of the process: it comes last, in turn with the patched model. Usage:
+
+    python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip] [--seconds 1.5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+from interleaved import capture_graph, median_interval  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from tuner import ops  # noqa: E402
+
+Call = Callable[[], Any]
+#: Samples of an arm at least, and at most.
+_FEWEST, _MOST = 7, 60
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and its inputs."""
+
+    build: Callable[[], Any]
+    #: By job: batch and tokens, or images.
+    jobs: dict[str, tuple[int, int]]
+    #: What Liger's function is called; empty where it has none.
+    liger: str = ""
+    #: Batch and tokens of a training step; none for encoders.
+    train: tuple[int, int] | None = None
+
+
+def language(name: str, **sizes: Any) -> Callable[[], Any]:
+    def build() -> Any:
+        import transformers
+
+        config = getattr(transformers, f"{name}Config")(
+            max_position_embeddings=8192, attn_implementation="sdpa", num_hidden_layers=4, **sizes
+        )
+        return getattr(transformers, f"{name}ForCausalLM")(config)
+
+    return build
+
+
+def siglip() -> Any:
+    import transformers
+
+    config = transformers.SiglipVisionConfig(
+        hidden_size=1152, intermediate_size=4304, num_hidden_layers=6, num_attention_heads=16,
+        image_size=384, patch_size=14, attn_implementation="sdpa",
+    )  # fmt: skip
+    return transformers.SiglipVisionModel(config)
+
+
+_PASSES = {"1 x 4096": (1, 4096), "4 x 1000": (4, 1000), "32 x 1": (32, 1)}
+SUBJECTS = {
+    "llama": Subject(
+        language("Llama", hidden_size=4096, intermediate_size=14336, num_attention_heads=32,
+                 num_key_value_heads=8, vocab_size=128256),
+        _PASSES, "apply_liger_kernel_to_llama", (1, 4096),
+    ),
+    "qwen2": Subject(
+        language("Qwen2", hidden_size=3584, intermediate_size=18944, num_attention_heads=28,
+                 num_key_value_heads=4, vocab_size=152064),
+        _PASSES, "apply_liger_kernel_to_qwen2", (1, 4096),
+    ),
+    "siglip": Subject(siglip, {"1 image": (1, 0), "8 images": (8, 0)}),
+}  # fmt: skip
+
+
+def make(subject: Subject) -> Any:
+    torch.manual_seed(3)
+    return subject.build().to("cuda", torch.bfloat16).eval()
+
+
+def given(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
+    torch.manual_seed(5)
+    batch, tokens = sizes
+    if not tokens:
+        size = model.config.image_size
+        return {"pixel_values": torch.randn(batch, 3, size, size, device="cuda").bfloat16()}
+    ids = torch.randint(0, 32000, (batch, tokens), device="cuda")
+    return {"input_ids": ids, "use_cache": False}
+
+
+def result_of(found: Any) -> torch.Tensor:
+    result: torch.Tensor = found.logits if "logits" in found else found.last_hidden_state
+    return result
+
+
+def in_turn(calls: dict[str, Call], seconds: float) -> dict[str, Any]:
+    """Median milliseconds of each call, and the ratio over `ops` with its interval."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    began, at = time.monotonic(), 0
+    while at < _FEWEST or (time.monotonic() - began < seconds * len(calls) and at < _MOST):
+        for name in list(calls) if at % 2 else list(calls)[::-1]:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            calls[name]()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(end))
+        at += 1
+    found = {}
+    for name, each in times.items():
+        ratios = [one / own for one, own in zip(each, times["ops"], strict=True)]
+        found[name] = {"ms": statistics.median(each), "over ops": statistics.median(ratios)}
+        found[name]["interval"] = list(median_interval(ratios))
+    return found
+
+
+def infer(models: dict[str, Any], inputs: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def call(model: Any) -> Call:
+        def run() -> Any:
+            with torch.no_grad():
+                return model(**inputs)
+
+        return run
+
+    calls = {name: call(model) for name, model in models.items()}
+    firsts = {name: result_of(run()).float() for name, run in calls.items()}
+    scale = firsts["ops"].norm()
+    graphs = {name: capture_graph(run, lambda: None) for name, run in calls.items()}
+    apart = {name: float((each - firsts["ops"]).norm() / scale) for name, each in firsts.items()}
+    del firsts
+    return {"apart from ops": apart, "arms": in_turn(graphs, seconds)}
+
+
+def loss_of(model: Any, ids: torch.Tensor, fused: bool) -> torch.Tensor:
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    hidden, target = hidden.reshape(-1, hidden.shape[-1]), ids[:, 1:].reshape(-1)
+    if fused:
+        return ops.fused_linear_cross_entropy(hidden, model.lm_head.weight, target)
+    return functional.cross_entropy(model.lm_head(hidden).float(), target)
+
+
+def train(models: dict[str, Any], ids: torch.Tensor, seconds: float) -> dict[str, Any]:
+    def call(name: str, model: Any) -> Call:
+        loss: Any = torch.compile(loss_of) if "compile" in name else loss_of
+        plain = getattr(model, "_orig_mod", model)
+
+        def run() -> torch.Tensor:
+            value: torch.Tensor = loss(plain, ids, name.startswith("ops"))
+            value.backward()
+            plain.zero_grad()
+            return value.detach()
+
+        return run
+
+    calls = {name: call(name, model) for name, model in models.items()}
+    losses, peaks = {}, {}
+    for name, run in calls.items():
+        losses[name] = float(run())
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        peaks[name] = round((torch.cuda.max_memory_allocated() - before) / 2**30, 2)
+    return {"losses": losses, "peak GiB": peaks, "arms": in_turn(calls, seconds)}
+
+
+def run_jobs(subject: Subject, models: dict[str, Any], seconds: float, show: str) -> dict[str, Any]:
+    some = next(iter(models.values()))
+    found = {job: infer(models, given(some, sizes), seconds) for job, sizes in subject.jobs.items()}
+    if subject.train:
+        ids = given(some, subject.train)["input_ids"]
+        found["training"] = train(models, ids, seconds)
+    for job, each in found.items():
+        arms = "  ".join(f"{name} {arm['ms']:.3f}" for name, arm in each["arms"].items())
+        print(f"{show} {job}: {arms}", flush=True)
+    return found
+
+
+def judge(name: str, seconds: float, compiled: bool) -> dict[str, Any]:
+    subject = SUBJECTS[name]
+    models = {"eager": make(subject), "ops": make(subject)}
+    replaced = ops.patch(models["ops"])
+    print(replaced, flush=True)
+    found: dict[str, Any] = {"replaced": str(replaced).splitlines()}
+    if compiled:
+        models["compile"], models["ops+compile"] = make(subject), make(subject)
+        ops.patch(models["ops+compile"])
+        for arm in ("compile", "ops+compile"):
+            models[arm] = torch.compile(models[arm])
+    found["jobs"] = run_jobs(subject, models, seconds, name)
+    if subject.liger:
+        from liger_kernel import transformers as liger
+
+        models = {"ops": models["ops"], "liger": make(subject)}
+        getattr(liger, subject.liger)(
+            model=models["liger"], fused_linear_cross_entropy=False, cross_entropy=False
+        )
+        found["liger"] = run_jobs(subject, models, seconds, name)
+    found["report"] = str(ops.report()).splitlines()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", nargs="*", default=list(SUBJECTS), choices=list(SUBJECTS))
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--plain", action="store_true", help="without compiled arms")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"toolchain": facts(), "models": {}}
+    for name in options.models:
+        try:
+            result["models"][name] = judge(name, options.seconds, not options.plain)
+        except Exception as error:
+            result["models"][name] = {"fault": f"{type(error).__name__}: {error}"[:500]}
+            print(name, result["models"][name], flush=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
