@@ -27,7 +27,6 @@ RUNS = {
 @pytest.fixture(autouse=True)
 def defaults(tmp_path, monkeypatch):
     """Tables of default configs, which serve every size."""
-    monkeypatch.setattr(choosing, "FARTHEST", 99.0)
     monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
     for name in (
         "rms_norm",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.dims import Dims
-from search_spaces.edges import ALL_EDGES
+from search_spaces.edges import SPECIAL_EDGES
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.kernels.activation.kernel import GATED, PLAIN
 from search_spaces.kernels.activation_backward.triton_kernels import (
@@ -47,7 +47,7 @@ class ActivationBackward(Kernel):
     """
 
     name = "activation_backward"
-    edges = ALL_EDGES
+    edges = SPECIAL_EDGES
     dims = Dims(rows=LARGEST_SIDE, cols=MAX_SIZE // 2, function=(*PLAIN, *GATED), dtype=DTYPES)
     small = {"rows": 5, "cols": 333}
     output = "dx"
