@@ -143,8 +143,8 @@ def tensors_of(name, rows, cols, device="cpu", dtype=torch.float32):
 def train(function, given, factor=1.0, times=1):
     """The result, and its gradients by all tensors of numbers, as often from one graph."""
     out, needed = function(*given), [each for each in given if each.requires_grad]
-    pull = torch.linspace(0.5, 1.5, out.numel(), device=out.device, dtype=out.dtype)
-    pull = factor * pull.view(out.shape)
+    pull = torch.arange(out.numel(), device=out.device, dtype=torch.float64).cos() + 1.5
+    pull = (factor * pull.view(out.shape)).to(out.dtype)
     found = [torch.autograd.grad(out, needed, pull, retain_graph=True) for _ in range(times)]
     return [out, *(each for row in found for each in row)]
 

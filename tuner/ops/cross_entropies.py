@@ -290,6 +290,8 @@ def fused_linear_cross_entropy(
 ) -> torch.Tensor:
     """The cross-entropy of hidden @ weight.T, without storing these logits; float32.
 
+    With gradients, the forward pass makes them, of up to 1 GiB of logits at a time.
+
     hidden[tokens, dim], weight[vocab, dim], target[tokens] of int64. ignore_index, reduction, and
     what is refused: as of `cross_entropy`.
     """
