@@ -7,6 +7,7 @@ import torch
 from operator_calls import block, check_gradients, operators_in, plain_block
 from torch._inductor import decomposition
 from torch.nn import functional
+from trained import TRAINED, tensors_of, train
 
 from tuner import ops
 
@@ -53,3 +54,14 @@ def test_code_of_inductor_is_right_on_a_processor():
         torch.compile(normed, fullgraph=True)(x, w), functional.silu(gate) * value,
         atol=2e-2, rtol=2e-2,
     )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", TRAINED)
+def test_decomposed_graphs_have_the_gradients_of_torch(name, compiled):
+    compile_graph, _ = compiled
+    ours, torchs, _ = TRAINED[name]
+    given = tensors_of(name, 6, 32)
+    found = train(compile_graph(lambda *tensors: ours(*tensors)), given)
+    for one, other in zip(found, train(torchs, given), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

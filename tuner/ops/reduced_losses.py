@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from search_spaces.kernels.cross_entropy.triton_losses import reduce_losses_kernel
+from tuner.ops.problem import PLAIN
 from tuner.ops.small_launches import SmallLaunch
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -42,7 +43,7 @@ def gradient_of_losses(
     """grad (softmax(x) - onehot(target)) by torch, in the dtype of x."""
     share = x - lse[:, None]
     place, one = target[:, None], share.new_ones((target.shape[0], 1))
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or type(x) not in PLAIN:  # a graph changes nothing in place
         return (share.exp().scatter_add(1, place, -one) * grad[:, None]).to(x.dtype)
     return share.exp_().scatter_add_(1, place, -one).mul_(grad[:, None]).to(x.dtype)
 
