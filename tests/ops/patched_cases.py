@@ -10,7 +10,6 @@ from tiny_models import call, gradients, model_of
 
 from search_spaces import registry
 from tuner import ops, runtime
-from tuner.ops import choosing
 from tuner.ops.operator import OPERATORS
 
 pytestmark = pytest.mark.filterwarnings("default", "error:ops.patch")

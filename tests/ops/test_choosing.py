@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def test_what_moves_as_many_bytes_is_no_other_workload(softmax_tables):
     assert "0.0 octaves" in choose(problem(dtype="float16")).reason
     assert choose(problem(dtype="float16")).implementation == "tuned"
     assert choose(problem(dtype="float32")).implementation == "eager"
+
+
+def test_what_runs_in_parts_is_as_fast_as_compiled_code(softmax_tables):
+    softmax_tables(baselines={"eager": 1.2, "compile": 0.9}, implementation="compile")
+    assert choose(problem()).implementation == "tuned"
+    assert choose(replace(problem(), in_parts=True)).implementation == "eager"
 
 
 def test_rows_of_another_alignment_are_far(softmax_tables):

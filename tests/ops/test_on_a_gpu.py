@@ -97,6 +97,7 @@ def test_gradients_are_those_of_torch():
     check_gradients(block(*given), plain_block(*given), given[:3], close=check_near)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 def test_training_is_that_of_torch_and_never_waits_for_the_device(name, factor):

@@ -10,6 +10,7 @@ fastest other implementation takes its place.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,20 +67,24 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
     asked: dict[str, Any] = {"device": "nearest", "stale": "use", "quiet": True}
     hit = runtime.lookup(problem.kernel, problem.key, **asked)
     if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
-        return _choose_from(kernel, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without)
+        return _choose_from(problem, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without)
     table = runtime.find_table(problem.kernel, **asked)
     near = find_neighbour(table, kernel, problem.workload, problem.key) if table else None
     if near is None:
         return Choice(EAGER, "no table serves it")
     where = f"predicted from an entry {near.distance:.1f} octaves away"
-    return _choose_from(kernel, near.entry, where, 1.0 if _preferred else near.loss, without)
+    return _choose_from(problem, near.entry, where, 1.0 if _preferred else near.loss, without)
 
 
 def _choose_from(
-    kernel: Kernel, entry: runtime.Entry, reason: str, loss: float, without: Collection[str]
+    problem: Problem, entry: runtime.Entry, reason: str, loss: float, without: Collection[str]
 ) -> Choice:
     """The choice that an entry makes where its config may take `loss` times as long."""
-    name, gain = pick(entry.implementation, entry.baselines, without, loss)
+    name, baselines = entry.implementation, entry.baselines
+    if problem.in_parts and _COMPILED in baselines:
+        name = EAGER if name == _COMPILED else name
+        baselines = {**baselines, EAGER: min(baselines.get(EAGER, math.inf), baselines[_COMPILED])}
+    name, gain = pick(name, baselines, without, loss)
     ratios = {**entry.baselines, TUNED: loss}
     known = {_COMPILED, name} <= ratios.keys()
     over_compile = ratios[_COMPILED] / ratios[name] if known else None
@@ -88,7 +93,7 @@ def _choose_from(
     return Choice(
         name,
         f"next {reason}" if without else reason,
-        kernel,
+        registry.load(problem.kernel),
         entry.config if name == TUNED else None,
         entry.key,
         gain,

@@ -23,6 +23,7 @@ from tuner.ops.operator import OPERATORS, takes_plain
 from tuner.ops.problem import FLOATS
 from tuner.ops.products import conv2d, linear
 from tuner.ops.rows import add_rms_norm, layer_norm, rms_norm
+from tuner.ops.strided_rotary import takes_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +143,11 @@ def _projected_geglu(layer: Any, x: torch.Tensor) -> Any:
 
 
 # -- gated layers ----------------------------------------------------------------------------------
-def _swiglu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    if OPERATORS["linear"].serves(x, weight, None, "swiglu"):
-        return linear(x, weight, None, "swiglu")
-    return activation(functional.linear(x, weight), "swiglu")
-
-
 def _fused_gate(mlp: Any, x: torch.Tensor) -> Any:
     """Phi-3, whose weight has the gate's rows and then the value's."""
     if not (_is_bare(mlp.gate_up_proj, nn.Linear) and _is_bare(mlp.activation_fn)):
         return NotImplemented
-    return mlp.down_proj(_swiglu(x, mlp.gate_up_proj.weight))
+    return mlp.down_proj(linear(x, mlp.gate_up_proj.weight, None, "swiglu"))
 
 
 def _weights_of(mlp: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -211,10 +206,7 @@ class _JointSwiglu(torch.autograd.Function):
             of = [each for each, need in zip((x, gate, up), needed, strict=True) if need]
             found = iter(torch.autograd.grad(y, of, grad, create_graph=True))
             return tuple(next(found) if need else None for need in needed)
-        (g, u), pull = both.chunk(2, -1), torch.empty_like(both)
-        first, second = pull.chunk(2, -1)
-        torch.ops.aten.silu_backward.grad_input(grad * u, g, grad_input=first)
-        torch.mul(grad, functional.silu(g), out=second)
+        pull = OPERATORS["activation_backward"](both, grad.contiguous(), "swiglu")
         dx = pull @ _joint_of(gate, up) if needed[0] else None
         if not any(needed[1:]):
             return dx, None, None
@@ -242,7 +234,7 @@ def _gated_layers(mlp: Any, x: torch.Tensor) -> Any:
         return NotImplemented
     if torch.is_grad_enabled() and any(each.requires_grad for each in given):
         return mlp.down_proj(_JointSwiglu.apply(*given))  # type: ignore[no-untyped-call]
-    return mlp.down_proj(_swiglu(x, weight))
+    return mlp.down_proj(linear(x, weight, None, "swiglu"))
 
 
 def _lacks_gated_layers(mlp: Any) -> str:
@@ -290,10 +282,10 @@ def _rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tens
     if q.ndim != 4 or cos.ndim != 3 or cos.shape[-1] != q.shape[-1] or cos.dtype != q.dtype:
         return NotImplemented
     batch, _, length, dim = q.shape
-    rows = (each.transpose(1, 2).reshape(batch * length, -1, dim).contiguous() for each in (q, k))
+    rows = (each.transpose(1, 2).reshape(batch * length, -1, dim) for each in (q, k))
     angles = (each[..., : dim // 2].expand(batch, -1, -1) for each in (cos, sin))
     given = (*rows, *(each.reshape(batch * length, dim // 2) for each in angles))
-    if not OPERATORS["rotary"].serves(*given, False):
+    if not takes_strides(*given) and not OPERATORS["rotary"].serves(*given, False):
         return NotImplemented
     q, k = (each.view(batch, length, -1, dim).transpose(1, 2) for each in rotary(*given))
     return q, k

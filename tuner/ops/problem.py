@@ -50,6 +50,8 @@ class Problem:
     #: Baselines that the operator's function of torch stands for: theirs would be wrong for other
     #: values of these shapes, in another precision, or in a buffer that the next call overwrites.
     replaced: tuple[str, ...] = ()
+    #: Whether what runs in the place of torch's function launches what a compiler makes of that.
+    in_parts: bool = False
     #: Whether an input is not contiguous: torch's function stands for all baselines.
     strided: bool = False
 

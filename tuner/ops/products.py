@@ -176,7 +176,8 @@ def _linear_problem(
     }
     tensors = {"a": x.view(m, k), "w": weight} | ({} if bias is None else {"bias": bias})
     outputs = {"out": (*x.shape[:-1], n)}
-    return Problem("linear", {**dims, "dtype": dtype_name(x)}, tensors, outputs)
+    dims["dtype"] = dtype_name(x)
+    return Problem("linear", dims, tensors, outputs, in_parts=activation != "none")
 
 
 def _activate(
