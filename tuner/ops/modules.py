@@ -206,7 +206,10 @@ class _JointSwiglu(torch.autograd.Function):
             of = [each for each, need in zip((x, gate, up), needed, strict=True) if need]
             found = iter(torch.autograd.grad(y, of, grad, create_graph=True))
             return tuple(next(found) if need else None for need in needed)
-        pull = OPERATORS["activation_backward"](both, grad.contiguous(), "swiglu")
+        (g, u), pull = both.chunk(2, -1), torch.empty_like(both)
+        first, second = pull.chunk(2, -1)
+        torch.ops.aten.silu_backward.grad_input(grad * u, g, grad_input=first)
+        torch.mul(grad, functional.silu(g), out=second)
         dx = pull @ _joint_of(gate, up) if needed[0] else None
         if not any(needed[1:]):
             return dx, None, None
