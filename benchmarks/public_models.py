@@ -117,7 +117,9 @@ class Draw:
         return {"rows": self._tokens(), "cols": model.hidden, "dtype": self._dtype()}
 
     def _add_norm(self, kernel: str) -> Dims:
-        return {**self._rms_norm(kernel), "kind": "rms_norm", "to": "same"}
+        model = self._model(lambda each: each.norm == "rms_norm")
+        dims = {"rows": self._tokens(), "cols": model.hidden, "kind": "rms_norm", "to": "same"}
+        return {**dims, "dtype": self._dtype()}
 
     def _norm_backward(self, kernel: str) -> Dims:
         model, tokens = self._model(), self._tokens(decodes=False)
@@ -290,6 +292,9 @@ def list_tokens() -> Iterator[tuple[str, Dims]]:
             yield "cross_entropy_backward", {"rows": rows, "cols": cols, **half}
             yield "online_softmax", {"rows": rows // 8, "cols": cols, **half, "log": rows == 256,
                                      "mask": "none"}  # fmt: skip
+    for cols in (197, 512, 1500, 4096, 16384):
+        for rows in (3072, 49152):
+            yield "softmax", {"rows": rows, "cols": cols, **half}
     for experts, top_k in ROUTERS:
         for tokens, dtype in ((_FEW, "float32"), (_MANY, "bfloat16")):
             yield "topk_routing", {"tokens": tokens, "experts": experts, "top_k": top_k,
