@@ -273,6 +273,19 @@ def list_activations() -> Iterator[tuple[str, Dims]]:
                     yield "activation_backward", dims
 
 
+def list_softmaxes() -> Iterator[tuple[str, Dims]]:
+    half = {"dtype": "bfloat16"}
+    for cols in (32000, 65024, 151936, 256000):
+        for rows in (256, 2048):
+            yield "cross_entropy", {"rows": rows, "cols": cols, **half}
+            yield "cross_entropy_backward", {"rows": rows, "cols": cols, **half}
+            yield "online_softmax", {"rows": rows // 8, "cols": cols, **half, "log": rows == 256,
+                                     "mask": "none"}  # fmt: skip
+    for cols in (197, 512, 1500, 4096, 16384):
+        for rows in (3072, 49152):
+            yield "softmax", {"rows": rows, "cols": cols, **half}
+
+
 def list_tokens() -> Iterator[tuple[str, Dims]]:
     """The same of what else is bound by memory."""
     half, gated = {"dtype": "bfloat16"}, [m for m in MODELS if m.act == "swiglu"]
@@ -286,15 +299,7 @@ def list_tokens() -> Iterator[tuple[str, Dims]]:
         for rows in (_FEW, _MANY):
             yield "quantize", {"rows": rows, "cols": cols, "scales": "row", "to": "float8_e4m3fn",
                                **half}  # fmt: skip
-    for cols in (32000, 65024, 151936, 256000):
-        for rows in (256, 2048):
-            yield "cross_entropy", {"rows": rows, "cols": cols, **half}
-            yield "cross_entropy_backward", {"rows": rows, "cols": cols, **half}
-            yield "online_softmax", {"rows": rows // 8, "cols": cols, **half, "log": rows == 256,
-                                     "mask": "none"}  # fmt: skip
-    for cols in (197, 512, 1500, 4096, 16384):
-        for rows in (3072, 49152):
-            yield "softmax", {"rows": rows, "cols": cols, **half}
+    yield from list_softmaxes()
     for experts, top_k in ROUTERS:
         for tokens, dtype in ((_FEW, "float32"), (_MANY, "bfloat16")):
             yield "topk_routing", {"tokens": tokens, "experts": experts, "top_k": top_k,
