@@ -117,7 +117,7 @@ def judge(kernel: str, tasks: list[Task]) -> list[tuple[str, float]]:
         ]
         table = runtime.Table(kernel, "", _DEVICE, {}, tuple(others), runtime.Rule("sizes"))
         workload = Workload.from_mapping(here.entry.key)
-        near = prediction.find_neighbour(table, family, workload, here.entry.key)
+        near = prediction.find_neighbour([table], family, workload, here.entry.key)
         name = pick(TUNED, near.entry.baselines, (), near.loss)[0] if near else "eager"
         known = {n: r for n, r in here.entry.baselines.items() if not is_compiled(n)}
         time = time_at(here, near.entry.config) if near and name == TUNED else known.get(name)

@@ -12,6 +12,8 @@ from tuner import runtime
 
 #: The config of their entry.
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
+#: A card that no other table is for.
+DEVICE = "NVIDIA Test"
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +29,10 @@ def softmax_tables(tmp_path, monkeypatch):
         key = {"rows": rows, "cols": 512, "dtype": "bfloat16"}
         sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
         entry = runtime.Entry(key, CONFIG, sizes=sizes)
-        write_table(tmp_path, "softmax", [entry], "NVIDIA H200", **fields)
+        write_table(tmp_path, "softmax", [entry], DEVICE, **fields)
 
     monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
-    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+    monkeypatch.setenv("TUNER_DEVICE", DEVICE)
     yield write
     runtime.clear()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from operator_calls import write_table
 
 from search_spaces import registry
 from search_spaces.records import Workload
@@ -79,6 +81,19 @@ def test_rows_of_another_alignment_are_far(softmax_tables):
     softmax_tables(baselines={"eager": 1.2})
     assert choose(problem(cols=520)).implementation == "tuned"
     assert choose(problem(cols=519)).implementation == "eager"
+
+
+def test_a_table_hides_no_entry_of_the_next(softmax_tables, tmp_path, monkeypatch):
+    softmax_tables(rows=1024, baselines={"eager": 1.5})
+    near = choose(problem(rows=2048)).reason
+    (other := tmp_path / "other").mkdir()
+    key = {"rows": 2**20, "cols": 64, "dtype": "bfloat16"}
+    write_table(other, "softmax", [runtime.Entry(key, CONFIG)], "NVIDIA Test")
+    monkeypatch.setenv("TUNER_TABLES", f"{other}{os.pathsep}{tmp_path}")
+    assert choose(problem()).reason == "fastest in its entry"
+    assert choose(problem(rows=2048)).reason == near
+    assert choose(problem(rows=2**20, cols=64)).entry == key
+    assert [choose(problem(rows=rows)).known for rows in (1024, 2048)] == [True, False]
 
 
 def test_no_config_runs_where_its_kernel_declares_it_wrong(softmax_tables):

@@ -12,7 +12,10 @@ gradients and errors are those of torch within the tolerance of the dtype.
 
 from __future__ import annotations
 
+import os
+
 from tuner.ops.attention import attention, paged_attention, rotary, varlen_attention
+from tuner.ops.call_counts import record_misses
 from tuner.ops.choosing import prefer_tuned
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
@@ -59,3 +62,5 @@ __all__ = [
     "varlen_attention",
     "warm",
 ]
+
+record_misses(os.environ)

@@ -1,10 +1,11 @@
 """Which implementation a problem gets: a config of a table, a baseline that was faster, or torch.
 
 The tables are those of `TUNER_TABLES`, then those of the package. An entry names what its
-confirmation found fastest, for its workload or its range of sizes; for others, what is fastest is
-predicted from the nearest entry (`prediction.py`). A problem that no entry has anything to say of
-gets torch. What `torch.compile` makes runs nowhere, since a call must not start a compiler: the
-fastest other implementation takes its place.
+confirmation found fastest, for its workload or its range of sizes: the first table with one
+decides. For others, what is fastest is predicted from the nearest entry of all tables
+(`prediction.py`). A problem that no entry has anything to say of gets torch. What `torch.compile`
+makes runs nowhere, since a call must not start a compiler: the fastest other implementation takes
+its place.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
@@ -53,6 +53,9 @@ class Choice:
     gain: float | None = None
     #: The same of `compile` alone, which no call runs.
     gain_over_compile: float | None = None
+    #: Whether an entry names this workload or a range that holds it, or the kernel refuses it:
+    #: there is nothing to tune.
+    known: bool = False
 
 
 def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
@@ -61,15 +64,18 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
     try:
         kernel.check_workload(problem.workload)
     except WorkloadError as error:
-        return Choice(EAGER, error.message)
+        return Choice(EAGER, error.message, known=True)
     # Correctness follows from the code that the tables ship with, whatever Triton compiles it;
     # `report` says what was found.
-    asked: dict[str, Any] = {"device": "nearest", "stale": "use", "quiet": True}
-    hit = runtime.lookup(problem.kernel, problem.key, **asked)
-    if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
-        return _choose_from(problem, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without)
-    table = runtime.find_table(problem.kernel, **asked)
-    near = find_neighbour(table, kernel, problem.workload, problem.key) if table else None
+    tables = runtime.find_tables(problem.kernel)
+    for table in tables:
+        hit = table.find(problem.key)
+        if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
+            found = _choose_from(
+                problem, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without
+            )
+            return replace(found, known=True)
+    near = find_neighbour(tables, kernel, problem.workload, problem.key)
     if near is None:
         return Choice(EAGER, "no table serves it")
     where = f"predicted from an entry {near.distance:.1f} octaves away"

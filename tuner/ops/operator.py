@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 from search_spaces.baselines import find_baseline
+from search_spaces.records import Value
 from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import EAGER, TUNED, Choice, choose
 from tuner.ops.planning import Plan, launch_all
@@ -52,6 +54,8 @@ _Run: TypeAlias = Callable[[Sequence[Any]], Any]
 _deciding = threading.RLock()
 #: All operators by name.
 OPERATORS: dict[str, Operator[Any]] = {}
+#: Called with the decisions of an operator before it forgets them.
+BEFORE_FORGETTING: list[Callable[[list[Decision]], None]] = []
 
 
 @dataclass(slots=True)
@@ -65,6 +69,9 @@ class Decision:
     #: Whether it holds only as long as nothing may be compiled.
     waits: bool = False
     calls: int = 0
+    #: The kernel and its workload as tables have it; empty where no kernel takes the call.
+    kernel: str = ""
+    key: Mapping[str, Value] = field(default_factory=dict)
 
 
 class Operator(Generic[Result]):
@@ -170,7 +177,11 @@ class Operator(Generic[Result]):
     def _execute(self, *arguments: Any) -> Any:
         """The implementation of `torch.ops.tuner.<name>`: new contiguous tensors."""
         key, _, way = _read(arguments)
-        run = self._find_decision(key, arguments).run if way is None else None
+        run = None
+        if way is None:
+            decision = self._find_decision(key, arguments)
+            decision.calls += 1
+            run = decision.run
         return self._run_torch(arguments) if run is None else run(arguments)
 
     def _run_torch(self, arguments: Sequence[Any]) -> Any:
@@ -214,7 +225,14 @@ class Operator(Generic[Result]):
 
     def forget(self) -> None:
         """Forget all decisions, as after another table was installed."""
+        for call in BEFORE_FORGETTING:
+            call(self.decisions())
         self._decisions.clear()
+
+    def exchange(self, decisions: dict[_Key, Decision]) -> dict[_Key, Decision]:
+        """Keep decisions in this dictionary from now on; returns the former one."""
+        former, self._decisions = self._decisions, decisions
+        return former
 
     # -- decisions -----------------------------------------------------------------------------
     def _find_decision(self, key: _Key, arguments: Sequence[Any]) -> Decision:
@@ -229,7 +247,7 @@ class Operator(Generic[Result]):
             if known is not None and not (known.waits and compiling.refuse() == ""):
                 return known
             if len(self._decisions) >= _MOST_KEPT:
-                self._decisions.clear()
+                self.forget()
             self._decisions[key] = decision = self._make_decision(arguments)
             return decision
 
@@ -242,12 +260,14 @@ class Operator(Generic[Result]):
         if problem is None:
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
         failed: dict[str, str] = {}
+        dims = problem.workload.key
+        decide = partial(Decision, workload=dims, kernel=problem.kernel, key=problem.key)
         with torch.no_grad(), _select(device):
             while True:
                 choice = choose(problem, failed)
                 wait = "" if choice.implementation != TUNED else compiling.refuse()
                 if wait:
-                    return Decision(Choice(EAGER, wait), problem.workload.key, None, waits=True)
+                    return decide(Choice(EAGER, wait), run=None, waits=True)
                 try:
                     run = self._prepare(problem, choice, arguments)
                     break
@@ -255,7 +275,7 @@ class Operator(Generic[Result]):
                     line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     failed[choice.implementation] = f"{choice.implementation} failed: {line}"
         choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]))
-        return Decision(choice, problem.workload.key, run)
+        return decide(choice, run=run)
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
         if choice.implementation in (EAGER, *problem.replaced) or choice.kernel is None:

@@ -264,7 +264,7 @@ _OPERATORS = {torchs: ours for torchs, ours in STANDS_FOR.items()
 _SIGNATURES = {ours: inspect.signature(ours) for ours in _OPERATORS.values()}
 
 
-class _Replaced(TorchFunctionMode):
+class Replacing(TorchFunctionMode):
     """Calls operators where torch's functions are called; a mode is off inside of itself."""
 
     def __init__(self) -> None:
@@ -301,5 +301,5 @@ def replaced() -> Iterator[None]:
     For models that `patch` does not know. First calls are compared as there. Every call of torch
     inside costs a few microseconds more.
     """
-    with _Replaced():
+    with Replacing():
         yield

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,18 +59,22 @@ class Neighbour:
 
 
 def find_neighbour(
-    table: runtime.Table, kernel: Kernel, workload: Workload, key: Mapping[str, Value]
+    tables: Sequence[runtime.Table], kernel: Kernel, workload: Workload, key: Mapping[str, Value]
 ) -> Neighbour | None:
     """The nearest entry whose config is right for the workload; None where there is none.
 
-    key: the workload as tables have it.
+    key: the workload as tables have it. Of equally near entries, that of the first table decides.
     """
-    ranked = [(measure_distance(kernel, key, entry), entry) for entry in table.entries]
+    ranked = [
+        (measure_distance(kernel, key, entry), entry, table.device)
+        for table in tables
+        for entry in table.entries
+    ]
     spread = _SPREADS.get(kernel.name, _SPREADS["others"])
-    for distance, entry in sorted(ranked, key=lambda pair: pair[0]):
+    for distance, entry, device in sorted(ranked, key=lambda each: each[0]):
         if distance == math.inf:
             return None
-        if _is_right(kernel, workload, entry.config, table.device):
+        if _is_right(kernel, workload, entry.config, device):
             return Neighbour(entry, distance, math.exp(spread * distance))
     return None
 

@@ -16,7 +16,7 @@ class Use:
     operator: str
     #: The workload of the kernel; empty where no kernel takes such calls.
     workload: str
-    #: Calls so far; inside of a compiled graph and a CUDA graph none is counted.
+    #: Calls so far; inside of a CUDA graph none is counted.
     calls: int
     #: `tuned`, or the name of a baseline; `eager` is torch's own function.
     implementation: str

@@ -27,7 +27,7 @@ from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Rule, Span, key_order
 from ._launch import Autotuned, autotune
-from ._lookup import clear, find_table, lookup
+from ._lookup import clear, find_tables, lookup
 from ._names import file_stem, slug
 from ._nearest import move_towards
 from ._read import TableError, read
@@ -57,7 +57,7 @@ __all__ = [
     "clear",
     "current_device",
     "file_stem",
-    "find_table",
+    "find_tables",
     "is_for_device",
     "kernel_hash",
     "key_order",

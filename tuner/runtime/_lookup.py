@@ -10,7 +10,14 @@ from ._device import NEAREST, current_device, several_models
 from ._device_facts import DeviceFacts
 from ._entry import Hit, Value
 from ._table import Table, find_in, miss_text
-from ._table_files import FoundTable, PathLike, Stale, forget_tables, search_path
+from ._table_files import (
+    FoundTable,
+    PathLike,
+    Stale,
+    forget_tables,
+    list_tables,
+    search_path,
+)
 from ._table_files import find_table as find_in_files
 from ._warn import forget_warnings, warn_once
 
@@ -59,16 +66,16 @@ def lookup(
     return Hit(default, "default") if hit is None and default is not None else hit
 
 
-def find_table(
-    kernel: str,
-    *,
-    tables: PathLike | Iterable[PathLike] | None = None,
-    device: DeviceFacts | str | None = None,
-    stale: Stale = "fallback",
-    quiet: bool = False,
-) -> Table | None:
-    """The table that a lookup asks; None where no table is usable. Arguments as of `lookup`."""
-    return _find(kernel, tables, device, "", stale, quiet)[0].table
+def find_tables(kernel: str) -> tuple[Table, ...]:
+    """All tables of a kernel for the current device: of `TUNER_TABLES`, then this package's own.
+
+    Those of another toolchain come after all others, and those of sibling cards at the end, each
+    only where its folder has none for this device. What files are at fault is logged once.
+    """
+    found, problem = list_tables(kernel, search_path(None, [PACKAGED]), current_device())
+    if problem:
+        warn_once((kernel, problem), f"kernel {kernel}: {problem}")
+    return found
 
 
 def _find(

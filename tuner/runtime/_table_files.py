@@ -34,11 +34,13 @@ class FoundTable:
 
 
 _found: dict[tuple[object, ...], FoundTable] = {}
+_listed: dict[tuple[object, ...], tuple[tuple[Table, ...], str]] = {}
 
 
 def forget_tables() -> None:
     """Forget all tables that were read."""
     _found.clear()
+    _listed.clear()
 
 
 def load(path: PathLike) -> Table | None:
@@ -81,6 +83,28 @@ def find_table(
     if memo not in _found:
         _found[memo] = _find(*memo)
     return _found[memo]
+
+
+def list_tables(
+    kernel: str, paths: tuple[str, ...], device: DeviceFacts | None
+) -> tuple[tuple[Table, ...], str]:
+    """All tables of a kernel for a device in the order of the paths, and what files are at fault.
+
+    Those of this toolchain come before stale ones, and these before tables of sibling cards: a path
+    without a table for the device gives that of its nearest sibling.
+    """
+    memo = (kernel, paths, device)
+    if memo not in _listed:
+        found: list[tuple[int, Table]] = []
+        problems: list[str] = []
+        for path in paths:
+            known = [*_candidates(kernel, (path,), problems)]
+            own = [(1 if staleness(e) else 0, e) for e in known if is_for_device(e, device)]
+            near = None if own else nearest_sibling(known, device)
+            found += own if near is None else [(2, near)]
+        ranked = sorted(found, key=lambda pair: pair[0])
+        _listed[memo] = tuple(table for _, table in ranked), "; ".join(problems[:2])
+    return _listed[memo]
 
 
 def _find(
