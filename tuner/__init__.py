@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tuner.api import RangeResult, Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
+    from tuner.optimizing import OptimizeResult, optimize
     from tuner.runtime import applications, applied, apply
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
@@ -56,6 +57,7 @@ __all__ = [
     "Kernel",
     "KernelError",
     "Launch",
+    "OptimizeResult",
     "Parameter",
     "PowerOfTwo",
     "Preference",
@@ -89,6 +91,7 @@ __all__ = [
     "load_calls",
     "load_kernel",
     "named",
+    "optimize",
     "random_tensor",
     "recorded_kernel",
     "render_report",
@@ -118,6 +121,7 @@ __getattr__ = lazy_names(
         "Kernel": "search_spaces.kernel",
         "KernelError": "search_spaces.errors",
         "Launch": "search_spaces.kernel",
+        "OptimizeResult": "tuner.optimizing",
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
         "Preference": "search_spaces.constraints",
@@ -151,6 +155,7 @@ __getattr__ = lazy_names(
         "load_calls": "tuner.capturing",
         "load_kernel": "search_spaces.registry:load",
         "named": "search_spaces.tensors",
+        "optimize": "tuner.optimizing",
         "random_tensor": "search_spaces.tensors",
         "recorded_kernel": "search_spaces.recorded.recorded_kernel:load_kernel",
         "render_report": "reports:render",

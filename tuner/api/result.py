@@ -18,6 +18,7 @@ from tuner.base.log_ratio import Verdict, join_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
+    from results_db.promotion_records import PromotionRecord
     from search_spaces.kernel import Kernel
     from tuner.api.databases import CallDatabase
 
@@ -132,6 +133,18 @@ class TuneResult:
         kernels = {origin.kernel.name: origin.kernel} if origin.kernel else None
         with origin.database.open() as store:
             return tables.export(store, origin.run_id, path, format, kernels)
+
+    def promote(self, folder: str | Path) -> list[PromotionRecord]:
+        """Add the run's entries to a folder of published tables, as `tuner promote` does.
+
+        Returns what was decided about each entry. Raises `TunerError` where nothing is confirmed.
+        """
+        from tuner.tables.promotion import Promoter
+
+        origin = self._require_origin()
+        kernels = {origin.kernel.name: origin.kernel} if origin.kernel else {}
+        with origin.database.open() as store:
+            return Promoter(store, origin.run_id, Path(folder), kernels).promote(lambda: None)
 
     def figures(self) -> dict[str, Any]:
         """The report's Plotly figures of this workload and of the whole run, by name."""

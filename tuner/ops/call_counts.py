@@ -54,7 +54,7 @@ class Scope:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Those that were made and counted inside, of calls that a kernel can take."""
+        """Those made and counted inside, of calls that a kernel can take; to be read outside."""
         found = [each for kept in self._kept.values() for each in kept.values()]
         return [each for each in found if each.kernel]
 

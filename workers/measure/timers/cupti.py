@@ -137,7 +137,7 @@ class CuptiTimer(GpuTimer):
                     candidate.after_checked_run(result)
                 del result
             torch.cuda.synchronize()
-        return _activities(session)
+        return list_activities(session)
 
     def _mark(self) -> None:
         import torch
@@ -147,7 +147,7 @@ class CuptiTimer(GpuTimer):
         torch.nextafter(self._marker, self._marker, out=self._marker)
 
 
-def _activities(session: torch.autograd.profiler.profile) -> list[Activity]:
+def list_activities(session: torch.autograd.profiler.profile) -> list[Activity]:
     """The activities that a finished session recorded on the device."""
     from torch._C._autograd import DeviceType
 

@@ -1,0 +1,100 @@
+"""`tuner.optimize` on kernels in Triton's interpreter; `test_optimizing.py` runs this file."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from operator_calls import write_defaults
+from torch.nn import functional
+
+import tuner
+from search_spaces import registry
+from search_spaces.recorded.model_calls import read_calls
+from search_spaces.records import Workload
+from tuner import ops, runtime
+from tuner.ops.operator import OPERATORS
+from tuner.optimizing.optimization import try_tables, turn_on
+from tuner.optimizing.step_record import record_step
+
+DEVICE = "NVIDIA Test"
+X, W = torch.randn(4, 32), torch.ones(32)
+SOFTMAX = {"rows": 4, "cols": 32, "dtype": "float32"}
+
+
+def step():
+    """A norm and three softmaxes in torch's functions, and one softmax of ours."""
+    y = functional.rms_norm(X, (32,), W, 1e-6)
+    for _ in range(2):
+        y = functional.softmax(y, -1)
+    return ops.softmax(y.double()), ops.softmax(y)
+
+
+@pytest.fixture(autouse=True)
+def own_tables(monkeypatch):
+    monkeypatch.setenv("TUNER_TABLES", "")
+    monkeypatch.setenv("TUNER_DEVICE", DEVICE)
+    yield
+    runtime.clear()
+    for operator in OPERATORS.values():
+        operator.forget()
+
+
+def plant(folder, name="softmax"):
+    """A table that says the interpreted kernel is the fastest."""
+    folder.mkdir(exist_ok=True)
+    workload = Workload.from_mapping(SOFTMAX)
+    write_defaults(folder, registry.load(name), [workload], DEVICE, baselines={"eager": 9.0})
+
+
+def test_a_step_is_recorded_by_kind(tmp_path):
+    plant(tmp_path)
+    before = ops.report()
+    found = {each.kernel: each for each in record_step(step, tmp_path).calls}
+    assert {name: each.count for name, each in found.items()} == {"softmax": 3, "rms_norm": 1}
+    assert dict(found["softmax"].dims) == SOFTMAX
+    assert [(found[n].known, found[n].gain) for n in found if n == "softmax"] == [(True, 9.0)]
+    assert (found["rms_norm"].known, found["rms_norm"].gain) == (False, 1.0)
+    assert all(each.seconds > 0 for each in found.values())
+    assert ops.report() == before
+
+
+def test_a_planted_worse_table_is_not_shipped(tmp_path):
+    plant(tmp_path / "new")
+    record, tables = record_step(step, tmp_path), tmp_path / "tables"
+    result = try_tables(step, record, [], tmp_path / "new", tables)
+    assert not result.comparison.ships
+    assert result.comparison.over_today.low > 0
+    assert not result.written
+    assert not tables.exists()
+    assert os.environ["TUNER_TABLES"] == ""
+    assert "no table was written: new ones are not surely faster" in f"{result}"
+
+
+def test_what_ships_decides_in_this_process(tmp_path):
+    ops.softmax(X)
+    plant(tmp_path)
+    turn_on(tmp_path)
+    turn_on(tmp_path)
+    ops.softmax(X)
+    assert [use.implementation for use in ops.report()] == ["tuned"]
+    assert os.environ["TUNER_TABLES"] == f"{tmp_path}"
+
+
+def test_the_whole_without_a_device_that_is_timed(tmp_path):
+    result = tuner.optimize(step, budget="30s", tables=tmp_path / "tables")
+    assert {each.call.kernel for each in result.tuned} <= {"softmax", "rms_norm"}
+    assert all("no device" in each.note for each in result.tuned)
+    assert (result.comparison.ships, result.written) == (False, ())
+    counts = {call.kernel: call.count for call in read_calls(tmp_path / "tables" / "calls")}
+    assert counts == {"softmax": 3, "rms_norm": 1}
+    text = f"{result}"
+    for line in ("one step: ", "kernel ", "all else", "saving: 0.0% predicted", "calls.json"):
+        assert line in text
+
+
+def test_another_budget_is_refused(tmp_path):
+    for budget in ("soon", 0, -1, None):
+        with pytest.raises(tuner.TunerError, match=r"budget: .* is no"):
+            tuner.optimize(step, budget=budget, tables=tmp_path)

@@ -1,0 +1,87 @@
+"""Tunes the calls of a step, and puts the winners into a folder of tables."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from results_db.promotion_records import PromotionOutcome
+from search_spaces.baselines import is_compiled
+from search_spaces.errors import TunerError
+from tuner.api import Session, TuneResult
+from tuner.optimizing.optimize_result import TunedCall
+from tuner.optimizing.step_record import CallTime
+from tuner.optimizing.worthwhile_calls import share_time
+from tuner.tables.published_versions import lock_folder, replace_files
+
+
+def tune_calls(
+    session: Session, ranked: Sequence[tuple[CallTime, float]], deadline_s: float, folder: Path
+) -> list[TunedCall]:
+    """Tune calls in this order until the deadline; entries that are surely ahead go into `folder`.
+
+    ranked: calls with the seconds that each may save. deadline_s: by `time.monotonic`.
+    """
+    found = []
+    for at, (call, _) in enumerate(ranked):
+        search_s = share_time(deadline_s - time.monotonic(), [saving for _, saving in ranked[at:]])
+        if not search_s:
+            break
+        budget = {"trials": "auto", "search": search_s, "wall": 2 * search_s}
+        try:
+            result = session.tune(call.kernel, call.workload, budget=budget)
+            found.append(_publish(call, result, folder))
+        except TunerError as error:
+            found.append(TunedCall(call, note=error.message))
+    return found
+
+
+def _publish(call: CallTime, result: TuneResult, folder: Path) -> TunedCall:
+    """Add the entry of a result to the folder's tables, where it is surely ahead."""
+    rivals = [
+        time
+        for name, time in result.baselines.items()
+        if time is not None and not is_compiled(name)
+    ]
+    found = TunedCall(call, min(rivals, default=None), result.median_us)
+    if result.median_us is None:
+        return found.refuse(result.note or result.reason or "no config is confirmed")
+    if not is_ahead(result):
+        return found.refuse("not surely faster than the fastest baseline")
+    refused = [e for e in result.promote(folder) if e.outcome is not PromotionOutcome.PROMOTED]
+    return found.refuse(refused[0].reason) if refused else found
+
+
+def is_ahead(result: TuneResult) -> bool:
+    """Whether the config that ships is surely faster than each baseline that a call may run."""
+    rivals = [
+        each.interval
+        for each in result.comparisons.values()
+        if each.ratio is not None and not is_compiled(each.name)
+    ]
+    return all(ends is not None and ends[0] > 1 for ends in rivals)
+
+
+def copy_tables(source: Path, target: Path) -> None:
+    """Copy the tables of a folder, if it exists."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.glob("*.json"):
+        shutil.copy(file, target)
+
+
+def list_new(candidates: Path, tables: Path) -> dict[str, bytes]:
+    """The files of the first folder that the second has not, or has with other content."""
+    files = {file.name: file.read_bytes() for file in sorted(candidates.glob("*.json"))}
+    return {
+        name: content
+        for name, content in files.items()
+        if not (tables / name).exists() or (tables / name).read_bytes() != content
+    }
+
+
+def publish_tables(candidates: Path, tables: Path) -> list[Path]:
+    """Write what is new into a folder of tables as a promotion does; returns the files' paths."""
+    with lock_folder(tables, lambda: None):
+        return replace_files(tables, list_new(candidates, tables))

@@ -1,0 +1,119 @@
+"""What `tuner.optimize` found: as text for people, as fields for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from tuner.base.inert_text import inert
+from tuner.base.log_ratio import LogRatio
+from tuner.ops.usage import table_of
+from tuner.optimizing.step_comparison import StepComparison, is_surely_faster
+from tuner.optimizing.step_record import CallTime, StepRecord
+
+#: Most kinds of calls that are listed.
+_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TunedCall:
+    """A kind of call that was tuned, or why it was not."""
+
+    call: CallTime
+    #: Confirmed time of the fastest baseline that a call may run, microseconds.
+    before_us: float | None = None
+    #: Confirmed time of the config that ships, microseconds.
+    after_us: float | None = None
+    #: Why it does not go into a table; empty where it does.
+    note: str = ""
+
+    def refuse(self, note: str) -> Self:
+        """The same, that goes into no table."""
+        return replace(self, note=note)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as torch's function the calls become."""
+        if self.note or not self.before_us or not self.after_us:
+            return self.call.gain
+        return self.before_us / self.after_us
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """The outcome of `tuner.optimize`."""
+
+    #: The step as it is written, and the calls in it.
+    record: StepRecord
+    #: What was tuned, the largest expected saving first.
+    tuned: tuple[TunedCall, ...]
+    #: The whole step as it is written, with today's tables and with new ones.
+    comparison: StepComparison
+    #: The folder of tables, and the files written there.
+    tables: Path
+    written: tuple[Path, ...] = ()
+    #: The record of calls, for `from_model` in a campaign.
+    calls: Path | None = None
+
+    @property
+    def predicted(self) -> float:
+        """The share of the step that operators and new tables were to save, by times of calls."""
+        gains = {id(each.call): each.gain for each in self.tuned}
+        saved = (
+            each.seconds * (1 - 1 / gains.get(id(each), each.gain)) for each in self.record.calls
+        )
+        return min(1.0, sum(saved) / self.record.seconds) if self.record.seconds else 0.0
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        record = self.record
+        yield f"one step: {1e3 * record.seconds:.4g} ms on the device"
+        rows = [_row(each, record.share(each)) for each in record.calls[:_LISTED]]
+        others = record.calls[_LISTED:]
+        if others:
+            share = sum(map(record.share, others))
+            rows.append(("other operators", f"{len(others)} kinds", _percent(share), "", ""))
+        rest = max(0.0, 1 - sum(map(record.share, record.calls)))
+        rows.append(("all else", "", _percent(rest), "", ""))
+        yield table_of([("kernel", "calls", "share", "workload", "runs"), *rows])
+        yield "tuned:" if self.tuned else "nothing was worth tuning"
+        for each in self.tuned:
+            yield f"  {each.call.kernel} {inert(each.call.workload.key)}: {_outcome(each)}"
+        measured = _saving(self.comparison.measured)
+        yield f"saving: {self.predicted:.1%} predicted, {measured} measured"
+        yield from self._what_was_done()
+
+    def _what_was_done(self) -> Iterator[str]:
+        new = self.comparison.over_today
+        if new is not None:
+            yield f"new tables over today's: {_saving(new)}"
+        yield from (f"wrote {path}" for path in (*self.written, self.calls) if path)
+        if self.comparison.ships:
+            yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}"
+        else:
+            yield "no table was written" + (": new ones are not surely faster" if new else "")
+        if is_surely_faster(self.comparison.measured):
+            yield "run the step in `with tuner.ops.replaced():`"
+
+
+def _saving(ratio: LogRatio) -> str:
+    ends = ratio.interval
+    within = f" (95 % interval {1 - ends[1]:.1%} to {1 - ends[0]:.1%})" if ends else ""
+    return f"{1 - ratio.ratio:.1%}{within}"
+
+
+def _row(call: CallTime, share: float) -> tuple[str, ...]:
+    return call.kernel, f"{call.count}", _percent(share), inert(call.workload.key), call.reason
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _outcome(each: TunedCall) -> str:
+    times = [f"{time:.4g} us" for time in (each.before_us, each.after_us) if time is not None]
+    return "; ".join(filter(None, [" to ".join(times), each.note]))

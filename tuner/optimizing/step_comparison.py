@@ -1,0 +1,89 @@
+"""A whole step in several ways, in turn in one process, and what follows from their times."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuner.base.log_ratio import LogRatio
+from tuner.base.statistics import compare_pairs
+from tuner.optimizing.step_record import Side, Step, wait
+
+#: The ways: with operators and new tables, with operators and today's tables, as it is written.
+NEW, TODAY, PLAIN = "new", "today", "plain"
+#: Runs before the first that counts, rounds of runs, and after which time fewer rounds suffice.
+_WARM, _ROUNDS, _FEWEST, _LONG_S = 2, 40, 8, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepComparison:
+    """What the times of the ways say."""
+
+    #: Whether the new tables are surely faster than both other ways.
+    ships: bool
+    #: ln(time with operators and the tables in use / time as it is written), with its interval.
+    measured: LogRatio
+    #: ln(time with new tables / time with today's); None where nothing is new.
+    over_today: LogRatio | None
+
+
+def judge(times: Mapping[str, Sequence[float]]) -> StepComparison:
+    """Decide by the times of each way, of which equal positions are of one round.
+
+    Without times of `NEW`, there is nothing to ship.
+    """
+    today = compare_pairs(times[TODAY], times[PLAIN])
+    if NEW not in times:
+        return StepComparison(False, today, None)
+    new, over_today = (compare_pairs(times[NEW], times[other]) for other in (PLAIN, TODAY))
+    ships = is_surely_faster(new) and is_surely_faster(over_today)
+    return StepComparison(ships, new if ships else today, over_today)
+
+
+def is_surely_faster(ratio: LogRatio) -> bool:
+    """Whether the whole interval of ln(our time / other time) is known and below zero."""
+    return ratio.ends is not None and ratio.high < 0
+
+
+def time_step(step: Step, sides: Mapping[str, Side]) -> dict[str, list[float]]:
+    """Milliseconds of a step in each way, round by round; the order changes with each."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # compiled code holds the decisions of when it was made
+    for side in sides.values():
+        for _ in range(_WARM):
+            _time(step, side)
+    began, order = time.monotonic(), [*sides]
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for at in range(_ROUNDS):
+        if at >= _FEWEST and time.monotonic() - began > _LONG_S:
+            break
+        for name in order if at % 2 else reversed(order):
+            times[name].append(_time(step, sides[name]))
+        order = [*order[1:], order[0]]
+    return times
+
+
+def _time(step: Step, side: Side) -> float:
+    """Milliseconds: on a GPU between two events, else by the clock."""
+    with side.active():
+        wait()
+        if not torch.cuda.is_available():
+            began = time.perf_counter()
+            step()
+            return 1e3 * (time.perf_counter() - began)
+        start, end = _event(), _event()
+        start.record()
+        step()
+        end.record()
+        wait()
+        return float(start.elapsed_time(end))
+
+
+def _event() -> Any:
+    make: Any = torch.cuda.Event
+    return make(enable_timing=True)

@@ -1,0 +1,177 @@
+"""The calls of operators that a step makes, or would make in place of torch's functions."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from search_spaces import registry
+from search_spaces.baselines import find_baseline
+from search_spaces.records import Value, Workload
+from tuner.ops.call_counts import Scope
+from tuner.ops.choosing import EAGER, TUNED
+from tuner.ops.operator import Decision
+from tuner.ops.patching import Replacing
+from workers.measure.timers.cupti import list_activities
+
+#: A step of a program, or another call; its result is not used.
+Step = Callable[[], object]
+#: Runs whose median counts where no GPU keeps records.
+_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """The calls of one kind in a step."""
+
+    kernel: str
+    #: The workload as tables have it.
+    dims: Mapping[str, Value]
+    count: int
+    #: Time of torch's function for all of them; 0 where it cannot be run.
+    seconds: float
+    #: How many times as fast what runs already is, by an entry or a prediction.
+    gain: float
+    #: Whether there is nothing to tune, since an entry decides.
+    known: bool
+    #: Why this implementation runs, in a clause.
+    reason: str
+
+    @property
+    def workload(self) -> Workload:
+        return Workload.from_mapping(self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step: its time on the device, and the calls of operators in it."""
+
+    seconds: float
+    calls: tuple[CallTime, ...]
+
+    def share(self, call: CallTime) -> float:
+        """Of the time of the step, 1 at most: calls are timed apart from it."""
+        return min(1.0, call.seconds / self.seconds) if self.seconds else 0.0
+
+
+class Side:
+    """One way to run a step: with operators in place of torch's functions, or as it is written.
+
+    Decisions and first calls are its own and are kept from run to run.
+    """
+
+    def __init__(self, scope: Scope, mode: Replacing | None = None) -> None:
+        self.scope, self._mode = scope, mode
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Run this way until the block ends."""
+        with self.scope.active():
+            if self._mode is None:
+                yield
+            else:
+                with self._mode:
+                    yield
+
+
+def record_step(step: Step, tables: Path) -> StepRecord:
+    """Run a step a few times with operators in place of torch's functions, and as it is written.
+
+    tables: a folder that decides before those of `TUNER_TABLES`.
+    """
+    plain = Side(Scope(tables))
+    decisions = _count_calls(step, Side(Scope(tables), Replacing()))
+    direct = _count_calls(step, plain)
+    calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
+    with plain.active():
+        seconds = device_seconds(step)
+    return StepRecord(seconds, tuple(sorted(calls, key=lambda each: -each.seconds)))
+
+
+def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Decision]]:
+    """The decisions of one step by kind of call; a step before it makes them."""
+    with side.active():
+        step()
+    for decision in side.scope.decisions:
+        decision.calls = 0
+    with side.active():
+        step()
+        wait()
+    found: dict[tuple[str, Workload], list[Decision]] = defaultdict(list)
+    for each in side.scope.decisions:
+        if each.calls:
+            found[each.kernel, Workload.from_mapping(each.key)].append(each)
+    return found
+
+
+def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTime:
+    """direct: those of calls of the operator itself. Where torch runs these, its function is
+    replaced and counted once more."""
+    first, workload = alike[0], Workload.from_mapping(alike[0].key)
+    twice = sum(each.calls for each in direct if each.run is None)
+    count = sum(each.calls for each in alike) - twice
+    ahead = first.choice.implementation == TUNED and first.choice.gain
+    return CallTime(
+        first.kernel,
+        first.key,
+        count,
+        count * _time_torch(first.kernel, workload),
+        ahead or 1.0,
+        first.choice.known or first.waits,
+        first.choice.reason,
+    )
+
+
+def _time_torch(name: str, workload: Workload) -> float:
+    """Device time of a call of torch's function; 0 where it fails, as for want of memory."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kernel = registry.load(name)
+    try:
+        inputs = kernel.make_inputs(workload, 0, device)
+        baseline = find_baseline(kernel, workload, EAGER)
+        with torch.no_grad():
+            return device_seconds(lambda: baseline(inputs))
+    except Exception:  # the time only ranks calls
+        return 0.0
+
+
+def wait() -> None:
+    """Wait for the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def device_seconds(call: Step) -> float:
+    """How long the device is busy with a call: by records of the GPU, else wall-clock time."""
+    call()
+    wait()
+    if torch.cuda.is_available():
+        return _busy_seconds(call)
+    times = []
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def _busy_seconds(call: Step) -> float:
+    from torch.autograd.profiler import profile
+
+    session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
+    with session:
+        call()
+        torch.cuda.synchronize()
+    busy, end = 0, 0
+    for each in sorted(list_activities(session), key=lambda activity: activity.start_ns):
+        busy += max(0, each.end_ns - max(each.start_ns, end))
+        end = max(end, each.end_ns)
+    return busy / 1e9
