@@ -26,7 +26,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 from interleaved import capture_graph, median_interval  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
-from torch.nn import functional  # noqa: E402
 
 from tuner import ops  # noqa: E402
 
@@ -144,28 +143,19 @@ def infer(models: dict[str, Any], inputs: dict[str, Any], seconds: float) -> dic
     return {"apart from ops": apart, "arms": in_turn(graphs, seconds)}
 
 
-def loss_of(model: Any, ids: torch.Tensor, fused: bool) -> torch.Tensor:
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-    hidden, target = hidden.reshape(-1, hidden.shape[-1]), ids[:, 1:].reshape(-1)
-    if fused:
-        return ops.fused_linear_cross_entropy(hidden, model.lm_head.weight, target)
-    return functional.cross_entropy(model.lm_head(hidden).float(), target)
-
-
 def train(models: dict[str, Any], ids: torch.Tensor, seconds: float) -> dict[str, Any]:
-    def call(name: str, model: Any) -> Call:
-        loss: Any = torch.compile(loss_of) if "compile" in name else loss_of
-        plain = getattr(model, "_orig_mod", model)
+    def call(model: Any) -> Call:
+        model.train()
 
         def run() -> torch.Tensor:
-            value: torch.Tensor = loss(plain, ids, name.startswith("ops"))
-            value.backward()
-            plain.zero_grad()
-            return value.detach()
+            loss: torch.Tensor = model(input_ids=ids, labels=ids, use_cache=False).loss
+            loss.backward()
+            model.zero_grad()
+            return loss.detach()
 
         return run
 
-    calls = {name: call(name, model) for name, model in models.items()}
+    calls = {name: call(model) for name, model in models.items()}
     losses, peaks = {}, {}
     for name, run in calls.items():
         losses[name] = float(run())

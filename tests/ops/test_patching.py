@@ -120,6 +120,35 @@ def test_one_instance_is_patched_and_freed():
     assert weight() is None
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma", "phi3"])
+@pytest.mark.parametrize("more", [{}, {"num_items_in_batch": 7}, {"shift": True}])
+def test_a_step_of_training_stores_no_logits(name, more):
+    model, inputs = model_of(name)
+    labels = inputs["input_ids"].clone()
+    labels[:, :4] = -100
+    named = {key: each for key, each in more.items() if key != "shift"}
+    if "shift" in more:
+        named["shift_labels"] = functional.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
+
+    def train():
+        model.zero_grad()
+        found = model.train()(**inputs, labels=labels, **named)
+        found.loss.backward()
+        return found, {key: each.grad.clone() for key, each in model.named_parameters()}
+
+    (plain, expected), _ = train(), ops.patch(model)
+    patched, found = train()
+    assert plain.logits is not None
+    assert patched.logits is None
+    torch.testing.assert_close(patched.loss, plain.loss)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    asked = model.eval()(**inputs, labels=labels, **named)
+    torch.testing.assert_close(asked.loss, plain.loss)
+    assert asked.logits is not None
+    ops.unpatch(model)
+    assert torch.equal(train()[0].loss, plain.loss)
+
+
 def test_autocast_is_left_to_the_model():
     model, inputs = model_of("llama")
     with torch.autocast("cpu", torch.bfloat16):

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.ops.attention import rotary
+from tuner.ops.cross_entropies import fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm
 from tuner.ops.operator import OPERATORS, takes_plain
 from tuner.ops.problem import FLOATS
@@ -341,6 +342,53 @@ def _drops(layer: Any) -> bool:
     return hasattr(layer, "resid_attn_dropout")
 
 
+# -- losses of language models ---------------------------------------------------------------------
+def _causal_lm(cls: Any, check: Any) -> Callable[..., Any]:
+    """In training, the loss without the logits, which the output then lacks."""
+    own = inspect.unwrap(cls.forward).__globals__
+
+    def forward(self: Any, *given: Any, labels: Any = None, **named: Any) -> Any:
+        if check.wrong or not _trains_on(self, labels, given, named):
+            return cls.forward(self, *given, labels=labels, **named)
+        outputs = self.model(*given, **named)
+        hidden, count = outputs.last_hidden_state, named.get("num_items_in_batch")
+        target = named.get("shift_labels")
+        if target is None:
+            target = functional.pad(labels, (0, 1), value=-100)[..., 1:]
+        loss = fused_linear_cross_entropy(
+            hidden.flatten(0, -2), self.lm_head.weight, target.flatten().to(hidden.device),
+            reduction="mean" if count is None else "sum",
+        )  # fmt: skip
+        loss = loss if count is None else loss / torch.as_tensor(count, device=loss.device)
+
+        def original() -> torch.Tensor:
+            sizes = {"vocab_size": self.config.vocab_size, **named}
+            found: torch.Tensor = self.loss_function(
+                logits=self.lm_head(hidden), labels=labels, **sizes
+            )
+            return found
+
+        loss = check.keep(loss, original, hidden)
+        parts = {name: each for name, each in outputs.items() if name != "last_hidden_state"}
+        return own["CausalLMOutputWithPast"](loss=loss, **parts)
+
+    return forward
+
+
+#: Arguments of which a model's own code makes more than a loss.
+_OTHERS = frozenset({"return_dict", "logits_to_keep"})
+
+
+def _trains_on(model: Any, labels: Any, given: Any, named: dict[str, Any]) -> bool:
+    """Whether a call is a step of training whose loss is that of the next token."""
+    if labels is None or not model.training or not torch.is_grad_enabled() or is_autocast():
+        return False
+    usual = len(given) < 2 and not _OTHERS & named.keys() and _is_bare(model.lm_head, nn.Linear)
+    usual = usual and model.lm_head.bias is None and model.config.return_dict
+    sizes = model.lm_head.weight.shape[0] == model.config.vocab_size
+    return usual and sizes and model.loss_function.__name__ == "ForCausalLMLoss"
+
+
 # -- kinds -----------------------------------------------------------------------------------------
 def _torchs(name: str) -> str:
     return rf"torch\.nn\.modules\.\w+\.({name})"
@@ -378,4 +426,6 @@ KINDS = (
     Kind("rotary", _transformers(rf"({_LLAMAS}|Gemma[23]?)Attention"), forward=_attention,
         lacks=lambda module: "" if _uses(type(module).forward, _ROTARY) else "no rotary embedding"),
     Kind("add_rms_norm", _transformers(rf"{_LLAMAS}DecoderLayer"), forward=_decoder_layer),
+    Kind("fused_linear_cross_entropy", _transformers(rf"({_LLAMAS}|Gemma)ForCausalLM"),
+        forward=_causal_lm),
 )  # fmt: skip
