@@ -44,18 +44,20 @@ class ModelCall:
 
 
 def write_calls(path: Path, calls: Iterable[ModelCall]) -> Path:
-    """Write calls, those with the largest share or else count first."""
-    ranked = sorted(calls, key=lambda each: (-(each.share or 0.0), -each.count, each.kernel))
+    """Write calls, the most frequent first where no share is known, else the largest share."""
     lines = [
         json.dumps({"kernel": e.kernel, "dims": dict(e.dims), "count": e.count, "share": e.share})
-        for e in ranked[:MOST_KINDS]
+        for e in _rank(calls)[:MOST_KINDS]
     ]
     text = f'{{"schema": "{SCHEMA}", "calls": [\n' + ",\n".join(lines) + "\n]}\n"
     return write_output(path, text.encode(), "free some space or choose another folder")
 
 
 def read_calls(path: Path) -> list[ModelCall]:
-    """The calls of a file, or of all files of a folder together; raises `TunerError`."""
+    """The calls of a file, or of all files of a folder together, in this order.
+
+    Raises `TunerError` in one line for what is no such file.
+    """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise TunerError(f"{path}: no file of calls", "set TUNER_RECORD to it and run the model")
@@ -63,7 +65,11 @@ def read_calls(path: Path) -> list[ModelCall]:
     for file in files:
         for call in _read(file):
             found[call.kernel, call.workload].append(call)
-    return [_join(calls) for calls in found.values()]
+    return _rank(_join(calls) for calls in found.values())
+
+
+def _rank(calls: Iterable[ModelCall]) -> list[ModelCall]:
+    return sorted(calls, key=lambda each: (-(each.share or 0.0), -each.count, each.kernel))
 
 
 def _join(calls: list[ModelCall]) -> ModelCall:

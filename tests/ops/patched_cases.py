@@ -42,7 +42,8 @@ def defaults(tmp_path, monkeypatch):
         write_defaults(tmp_path, kernel, dict.fromkeys(kept))
     for operator in OPERATORS.values():
         operator.forget()
-    yield
+    with ops.prefer_tuned():
+        yield
     runtime.clear()
 
 

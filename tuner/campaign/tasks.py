@@ -20,6 +20,7 @@ from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
+from tuner.campaign.model_tasks import list_lines
 from tuner.campaign.range_workloads import read_line
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
@@ -106,7 +107,7 @@ def requested_tasks(
     """
     named = [
         task
-        for line in campaign.tasks
+        for line in list_lines(campaign.tasks, Path(paths[0] if paths else "."))
         for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
     by_kernel: dict[str, list[RequestedTask]] = {}

@@ -63,7 +63,7 @@ def complete_kernels(settings: Settings) -> Iterator[Completion]:
 
     tasks = (task for campaign in settings.campaigns.values() for task in campaign.tasks)
     specs = [*settings.kernels, *(task.kernel for task in tasks)]
-    for name in dict.fromkeys([*registry.available(), *specs]):
+    for name in dict.fromkeys([*registry.available(), *filter(None, specs)]):
         yield name, ""
 
 

@@ -29,7 +29,7 @@ def tune_calls(
         search_s = share_time(deadline_s - time.monotonic(), [saving for _, saving in ranked[at:]])
         if not search_s:
             break
-        budget = {"trials": "auto", "search": search_s, "wall": 2 * search_s}
+        budget = {"trials": "auto", "search": search_s}
         try:
             result = session.tune(call.kernel, call.workload, budget=budget)
             found.append(_publish(call, result, folder))

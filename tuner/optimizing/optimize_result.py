@@ -35,7 +35,7 @@ class TunedCall:
 
     @property
     def gain(self) -> float:
-        """How many times as fast as torch's function the calls become."""
+        """How many times as fast as the fastest baseline the calls become."""
         if self.note or not self.before_us or not self.after_us:
             return self.call.gain
         return self.before_us / self.after_us

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,18 +15,18 @@ from typing import Any
 import torch
 
 from search_spaces import registry
-from search_spaces.baselines import find_baseline
+from search_spaces.baselines import is_compiled
 from search_spaces.records import Value, Workload
 from tuner.ops.call_counts import Scope
-from tuner.ops.choosing import EAGER, TUNED
+from tuner.ops.choosing import TUNED
 from tuner.ops.operator import Decision
 from tuner.ops.patching import Replacing
-from workers.measure.timers.cupti import list_activities
+from workers.measure.timers.cupti import MARKER, list_activities
 
 #: A step of a program, or another call; its result is not used.
 Step = Callable[[], object]
-#: Runs whose median counts where no GPU keeps records.
-_RUNS = 3
+#: Runs that are timed, and launches before them, whose records a profiler may lose.
+_RUNS, _LEADING = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class CallTime:
     #: The workload as tables have it.
     dims: Mapping[str, Value]
     count: int
-    #: Time of torch's function for all of them; 0 where it cannot be run.
+    #: Time of the fastest baseline for all of them; 0 where none can be run.
     seconds: float
     #: How many times as fast what runs already is, by an entry or a prediction.
     gain: float
@@ -93,6 +94,7 @@ def record_step(step: Step, tables: Path) -> StepRecord:
     calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
     with plain.active():
         seconds = device_seconds(step)
+    torch.cuda.empty_cache()  # workers need memory
     return StepRecord(seconds, tuple(sorted(calls, key=lambda each: -each.seconds)))
 
 
@@ -123,24 +125,26 @@ def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTi
         first.kernel,
         first.key,
         count,
-        count * _time_torch(first.kernel, workload),
+        count * _time_baselines(first.kernel, workload),
         ahead or 1.0,
         first.choice.known or first.waits,
         first.choice.reason,
     )
 
 
-def _time_torch(name: str, workload: Workload) -> float:
-    """Device time of a call of torch's function; 0 where it fails, as for want of memory."""
+def _time_baselines(name: str, workload: Workload) -> float:
+    """Device time of the fastest baseline that a call may run; 0 where none can, as for want of
+    memory."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kernel = registry.load(name)
-    try:
+    times = []
+    with suppress(Exception), torch.no_grad():  # the time only ranks calls
         inputs = kernel.make_inputs(workload, 0, device)
-        baseline = find_baseline(kernel, workload, EAGER)
-        with torch.no_grad():
-            return device_seconds(lambda: baseline(inputs))
-    except Exception:  # the time only ranks calls
-        return 0.0
+        for own, baseline in kernel.baselines(workload).items():
+            if not is_compiled(own):
+                with suppress(Exception):
+                    times.append(device_seconds(partial(baseline, inputs)))
+    return min(times, default=0.0)
 
 
 def wait() -> None:
@@ -166,12 +170,17 @@ def device_seconds(call: Step) -> float:
 def _busy_seconds(call: Step) -> float:
     from torch.autograd.profiler import profile
 
+    marker = torch.zeros(1, device="cuda")
     session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
     with session:
-        call()
+        for _ in range(_LEADING):
+            torch.nextafter(marker, marker)
+        for _ in range(_RUNS):
+            call()
         torch.cuda.synchronize()
     busy, end = 0, 0
     for each in sorted(list_activities(session), key=lambda activity: activity.start_ns):
-        busy += max(0, each.end_ns - max(each.start_ns, end))
-        end = max(end, each.end_ns)
-    return busy / 1e9
+        if MARKER not in each.name:
+            busy += max(0, each.end_ns - max(each.start_ns, end))
+            end = max(end, each.end_ns)
+    return busy / 1e9 / _RUNS

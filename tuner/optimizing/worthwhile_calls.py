@@ -1,7 +1,7 @@
 """Which calls of a step are worth tuning, and how much of the time each of them gets.
 
-    time now   = time of torch's function / gain of what runs already
-    time then  = time of torch's function / expected gain
+    time now   = time of the fastest baseline / gain of what runs already
+    time then  = time of the fastest baseline / expected gain
 
 The expected gain is the geometric mean of what the tables of the kernel found over the fastest
 baseline that a call may run. A call is worth it where time now - time then is at least 0.1 % of

@@ -219,8 +219,11 @@ class CoverageConfig(SettingsSection):
 class TaskConfig(SettingsSection):
     """One kernel of a campaign, on each of its workloads and each device of its targets."""
 
-    kernel: str
+    kernel: str = ""
     """A name, `module:object`, `file.py:object` or `recorded:FILE`."""
+    from_model: str = ""
+    """In the place of `kernel` and `workloads`: calls that a model made, a file of `tuner.optimize`
+    or a folder of TUNER_RECORD."""
     workloads: Literal["all"] | list[dict[str, Scalar]] = "all"
     """`all` (the kernel's own), or a list of dims."""
     targets: list[str] | None = None

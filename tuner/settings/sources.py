@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.settings.error_messages import SCHEMA_HINT, Where, format_path, translate
-from tuner.settings.sections import ConfigError, Settings
+from tuner.settings.sections import ConfigError, Settings, TaskConfig
 from tuner.settings.yaml_file import Document, KeyPath, read
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             if task.strategy is not None:
                 named = (*at, "tasks", index, "strategy", "name")
                 yield from _unknown(named, "strategy", task.strategy.name, strategies.names())
+            yield from _source_problems((*at, "tasks", index), task)
             if task.workloads == []:
                 yield (*at, "tasks", index, "workloads"), "empty; write `all` or name one"
         if campaign.schedule is not None:
@@ -177,6 +178,15 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 check(campaign.schedule.cron, campaign.schedule.timezone)
             except ScheduleError as error:
                 yield (*at, "schedule", error.key), error.message
+
+
+def _source_problems(at: KeyPath, task: TaskConfig) -> Iterator[tuple[KeyPath, str]]:
+    """A task has a kernel, or calls of a model and then nothing of a kernel's own."""
+    if not task.from_model:
+        if not task.kernel:
+            yield (*at, "kernel"), "missing"
+    elif task.kernel or task.workloads != "all" or task.ranges or task.space:
+        yield (*at, "from_model"), "leave out `kernel`, `workloads`, `ranges` and `space`"
 
 
 def _unknown(
