@@ -48,10 +48,11 @@ def plant(folder, name="softmax"):
     write_defaults(folder, registry.load(name), [workload], DEVICE, baselines={"eager": 9.0})
 
 
-def test_a_step_is_recorded_by_kind(tmp_path):
+@pytest.mark.parametrize("make", [lambda step: step, torch.compile(backend="eager")])
+def test_a_step_is_recorded_by_kind(tmp_path, make):
     plant(tmp_path)
     before = ops.report()
-    found = {each.kernel: each for each in record_step(step, tmp_path).calls}
+    found = {each.kernel: each for each in record_step(make(step), tmp_path).calls}
     assert {name: each.count for name, each in found.items()} == {"softmax": 3, "rms_norm": 1}
     assert dict(found["softmax"].dims) == SOFTMAX
     assert [(found[n].known, found[n].gain) for n in found if n == "softmax"] == [(True, 9.0)]

@@ -1,8 +1,8 @@
 """The kinds of calls that operators have had: of a scope, or those that a process has missed.
 
-With `TUNER_RECORD=FOLDER`, a process writes at its end what no entry of a table served, as a file
-of `search_spaces.recorded.model_calls`. Decisions count calls anyway, so that a call costs nothing
-more.
+With `TUNER_RECORD=FOLDER`, a process writes every ten minutes and at its end what no entry of a
+table served, as a file of `search_spaces.recorded.model_calls`. Decisions count calls anyway, so
+that a call costs nothing more.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
@@ -23,7 +25,10 @@ from tuner.ops.operator import BEFORE_FORGETTING, OPERATORS, Decision
 
 #: Files that a folder of records holds; the oldest are deleted.
 MOST_FILES = 16
+_EVERY_S = 600.0
 _TABLES = "TUNER_TABLES"
+#: A kernel and the dims of a workload.
+_Kind: TypeAlias = tuple[str, tuple[tuple[str, Value], ...]]
 
 
 class Scope:
@@ -64,25 +69,37 @@ class Misses:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._counts: Counter[tuple[str, tuple[tuple[str, Value], ...]]] = Counter()
+        #: Calls of decisions that were forgotten.
+        self._former: Counter[_Kind] = Counter()
 
-    def add(self, decisions: Sequence[Decision]) -> None:
+    def keep(self, decisions: Sequence[Decision]) -> None:
         """Count the calls of decisions that are about to be forgotten."""
-        for each in decisions:
-            if each.kernel and each.calls and not (each.choice.known or each.waits):
-                self._counts[each.kernel, (*each.key.items(),)] += each.calls
+        self._former += _count_misses(decisions)
 
     def write(self) -> None:
-        """Write one file, if there is anything to write; a folder that is full stays as it is."""
-        for operator in OPERATORS.values():
-            self.add(operator.decisions())
-        if not self._counts:
-            return
-        calls = [ModelCall(name, dict(dims), n) for (name, dims), n in self._counts.items()]
+        """Write the file of this process, if there is anything to write and a place for it."""
+        now = [each for operator in OPERATORS.values() for each in operator.decisions()]
+        counts = self._former + _count_misses(now)
+        calls = [ModelCall(name, dict(dims), count) for (name, dims), count in counts.items()]
         path = self._folder / f"calls-{socket.gethostname()}-{os.getpid()}.json"
-        with suppress(TunerError):
-            write_calls(path, calls)
-            rotate(self._folder)
+        with suppress(TunerError, OSError):
+            if calls:
+                write_calls(path, calls)
+                rotate(self._folder)
+
+    def write_regularly(self) -> None:
+        """Write from time to time, since a service may be killed."""
+        while True:
+            time.sleep(_EVERY_S)
+            self.write()
+
+
+def _count_misses(decisions: Iterable[Decision]) -> Counter[_Kind]:
+    counts: Counter[_Kind] = Counter()
+    for each in decisions:
+        if each.kernel and not (each.choice.known or each.waits):
+            counts[each.kernel, (*each.key.items(),)] += each.calls
+    return +counts
 
 
 def rotate(folder: Path) -> None:
@@ -93,8 +110,9 @@ def rotate(folder: Path) -> None:
 
 
 def record_misses(environment: Mapping[str, str]) -> None:
-    """Write what this process misses at its end, where `TUNER_RECORD` names a folder."""
+    """Write what this process misses, where `TUNER_RECORD` names a folder."""
     if folder := environment.get("TUNER_RECORD"):
         misses = Misses(Path(folder).absolute())
-        BEFORE_FORGETTING.append(misses.add)
+        BEFORE_FORGETTING.append(misses.keep)
         atexit.register(misses.write)
+        threading.Thread(target=misses.write_regularly, daemon=True, name="TUNER_RECORD").start()

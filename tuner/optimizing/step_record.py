@@ -99,14 +99,16 @@ def record_step(step: Step, tables: Path) -> StepRecord:
 
 
 def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Decision]]:
-    """The decisions of one step by kind of call; a step before it makes them."""
-    with side.active():
-        step()
-    for decision in side.scope.decisions:
-        decision.calls = 0
-    with side.active():
-        step()
-        wait()
+    """The decisions of one step by kind of call; a step before it makes them.
+
+    Compiled functions run eagerly: their graphs have torch's functions where no entry is known.
+    """
+    for _ in range(2):
+        for decision in side.scope.decisions:
+            decision.calls = 0
+        with side.active(), torch.compiler.set_stance("force_eager"):
+            step()
+    wait()
     found: dict[tuple[str, Workload], list[Decision]] = defaultdict(list)
     for each in side.scope.decisions:
         if each.calls:
