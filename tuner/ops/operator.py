@@ -289,12 +289,7 @@ class Operator(Generic[Result]):
         device = next(iter(problem.tensors.values())).device
         if device.type == "cpu":
             return self._solve(lambda again: launch_all(again, kernel, config, device))
-        places = [at for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
-        plan = Plan(problem, kernel, config, [arguments[at] for at in places])
-        if len(places) == 1 and len(problem.outputs) == 1:
-            (at,) = places
-            return lambda given: plan([given[at]])[0]
-        return lambda given: _one_or_all(plan([given[at] for at in places]))
+        return Plan(problem, kernel, config, arguments)
 
     def _prepare_baseline(self, problem: Problem, choice: Choice) -> _Run:
         assert choice.kernel is not None

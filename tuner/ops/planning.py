@@ -7,13 +7,14 @@ calls whose shapes, strides, dtypes, alignments and scalars are equal (`operator
 
 The launches are made once. Their Triton functions are compiled without a launch, and a call of
 the plan passes addresses to the compiled kernels: what it costs is the allocation of the outputs
-and Triton's launcher.
+and Triton's C launcher.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -22,10 +23,13 @@ from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, TensorSpec
 from search_spaces.shape_tensor import torch_dtype
 from search_spaces.tensors import empty_tensors
+from tuner.ops.launching import Launcher, bind
 from tuner.ops.problem import Problem
 
 #: A position among the arguments of a launch, the slot, and the offset in bytes.
 _Address: TypeAlias = tuple[int, int, int]
+#: The slot of a contiguous tensor that is allocated alike, in less time, or None; shape and dtype.
+_Buffer: TypeAlias = tuple[int | None, tuple[int, ...], torch.dtype]
 #: A position, the slot, and the class and the fields of a descriptor without its tensor.
 _Described: TypeAlias = tuple[int, int, type, Mapping[str, Any]]
 
@@ -38,54 +42,52 @@ class Plan:
     """The launches of one problem on one device."""
 
     def __init__(
-        self, problem: Problem, kernel: Kernel, config: Config, given: Sequence[torch.Tensor]
+        self, problem: Problem, kernel: Kernel, config: Config, arguments: Sequence[Any]
     ) -> None:
         """Compile the launches.
 
-        given: the arguments of the operator that the problem's tensors are views of, in their
+        arguments: those of the operator; the problem's tensors are views of its tensors, in their
         order. Raises `PlanError`, and whatever the compilation raises.
         """
         made, launches = _pose(problem, kernel, config)
+        places = [at for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
+        given = [arguments[at] for at in places]
+        alone = slice(places[0], places[0] + 1)
+        self._inputs = itemgetter(*places) if len(places) > 1 else itemgetter(alone)
         device = given[0].device
         self._device, self._index = device, device.index
-        self._buffers = [
-            _describe_buffer(problem.outputs.get(name, spec.shape), torch_dtype(spec.dtype), given)
-            for name, spec in made.items()
-        ]
+        self._buffers: list[_Buffer] = []
+        known = [(each.shape, each.dtype) if each.is_contiguous() else () for each in given]
+        for name, spec in made.items():
+            shape = tuple(problem.outputs.get(name, spec.shape))
+            buffer = shape, torch_dtype(spec.dtype)
+            self._buffers.append((known.index(buffer) if buffer in known else None, *buffer))
+            known.append(buffer)
         names = [*problem.tensors, *made]
-        self._results = [names.index(name, len(problem.tensors)) for name in problem.outputs]
+        slots = [names.index(name, len(problem.tensors)) for name in problem.outputs]
+        self._results = itemgetter(*slots)
         tensors = {**_distinct(problem.tensors), **empty_tensors(made, str(device))}
-        known = [tensors[name] for name in names]
+        first = [tensors[name] for name in names]
         self._launches = [
-            (Template(launch, known).fill, _compile(launch, device)) for launch in launches(tensors)
+            (_compile(launch, device), (*launch.grid, 1, 1)[:3], Template(launch, first).fill)
+            for launch in launches(tensors)
         ]
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs for these inputs, in the order of the problem's tensors."""
+    def __call__(self, arguments: Sequence[Any]) -> Any:
+        """The output for the arguments of the operator, or all outputs in the problem's order."""
         if torch._C._cuda_getDevice() != self._index:
             with torch.cuda.device(self._device):
-                return self(inputs)
-        tensors = [*inputs]
+                return self(arguments)
+        tensors = [*self._inputs(arguments)]
         for like, shape, dtype in self._buffers:
             if like is None:
                 tensors.append(torch.empty(shape, dtype=dtype, device=self._device))
             else:
-                tensors.append(torch.empty_like(inputs[like]))
-        addresses = [tensor.data_ptr() for tensor in tensors]
+                tensors.append(torch.empty_like(tensors[like]))
         stream = torch._C._cuda_getCurrentRawStream(self._index)
-        for fill, launch in self._launches:
-            launch(*fill(tensors, addresses), stream=stream)
-        return [tensors[slot] for slot in self._results]
-
-
-def _describe_buffer(
-    shape: tuple[int, ...], dtype: torch.dtype, inputs: Sequence[torch.Tensor]
-) -> tuple[int | None, tuple[int, ...], torch.dtype]:
-    """How a buffer is allocated: like an input, which takes less time, or by shape and dtype."""
-    for at, each in enumerate(inputs):
-        if each.dtype == dtype and each.shape == shape and each.is_contiguous():
-            return at, shape, dtype
-    return None, shape, dtype
+        for launch, grid, fill in self._launches:
+            launch(grid, stream, fill(tensors))
+        return self._results(tensors)
 
 
 class Template:
@@ -116,26 +118,26 @@ class Template:
                 fields = {name: each for name, each in vars(value).items() if name != "base"}
                 self._described.append((at, slot, type(value), fields))
 
-    def fill(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int]) -> list[Any]:
+    def fill(self, tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
         """All arguments in their order; tensors are passed by their addresses."""
         values = self._values.copy()
         for at, slot, offset in self._addresses:
-            values[at] = addresses[slot] + offset
+            values[at] = tensors[slot].data_ptr() + offset
+        if not self._described:
+            return values
         for at, slot, kind, fields in self._described:
             # The descriptor's checks have passed; `copy` takes several times as long.
             described: Any = object.__new__(kind)
             described.__dict__.update(fields, base=tensors[slot])
             values[at] = described
-        return values
+        return tuple(values)
 
 
-def _compile(launch: Launch, device: torch.device) -> Callable[..., Any]:
-    """What launches the compiled kernel on that device with all arguments in their order."""
-    grid = (*launch.grid, 1, 1)[:3]
+def _compile(launch: Launch, device: torch.device) -> Launcher:
+    """What launches the compiled kernel on that device."""
     with torch.cuda.device(device):
-        compiled = launch.fn.run(*launch.args, grid=grid, warmup=True, **launch.kwargs)
-        run: Callable[..., Any] = compiled[grid]
-    return run
+        grid = (*launch.grid, 1, 1)[:3]
+        return bind(launch.fn.run(*launch.args, grid=grid, warmup=True, **launch.kwargs))
 
 
 def _is_tensor(value: object) -> bool:

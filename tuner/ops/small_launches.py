@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tuner.ops import compiling
+from tuner.ops.launching import Launcher, bind
 
 _WIDE = range(-(2**31), 2**31)
 
@@ -22,7 +23,7 @@ class SmallLaunch:
 
     def __init__(self, fn: Any, num_warps: int = 4) -> None:
         self._fn, self._num_warps = fn, num_warps
-        self._compiled: dict[tuple[Any, ...], Any] = {}
+        self._compiled: dict[tuple[Any, ...], Launcher | None] = {}
 
     def __call__(
         self, programs: int, arguments: Sequence[torch.Tensor | int], constants: Mapping[str, Any]
@@ -49,23 +50,22 @@ class SmallLaunch:
                 values.append(each)
                 key.append(each in _WIDE)
         kind = tuple(key)
-        compiled = self._compiled.get(kind)
-        if compiled is None:
+        launch = self._compiled.get(kind)
+        if launch is None:
             if kind in self._compiled or compiling.refuse():
                 return False
-            compiled = self._compiled[kind] = self._compile(arguments, constants)
-            if compiled is None:
+            launch = self._compiled[kind] = self._compile(arguments, constants)
+            if launch is None:
                 return False
         stream = torch._C._cuda_getCurrentRawStream(device.index)
-        compiled[(programs, 1, 1)](*values, *constants.values(), stream=stream)
+        launch((programs, 1, 1), stream, [*values, *constants.values()])
         return True
 
-    def _compile(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+    def _compile(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Launcher | None:
         """The compiled kernel; None where that fails, which the next calls need not try again."""
+        options = {"num_warps": self._num_warps, **constants}
         try:
-            return self._fn.run(
-                *arguments, grid=(1, 1, 1), warmup=True, num_warps=self._num_warps, **constants
-            )
+            return bind(self._fn.run(*arguments, grid=(1, 1, 1), warmup=True, **options))
         except Exception:
             return None
 
