@@ -245,7 +245,7 @@ def test_numbers_out_of_range_fail_as_in_torch(call, error):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_registered_as_torch_demands(name):
     operator, given = getattr(torch.ops.tuner, name).default, ARGUMENTS[name]()
-    if OPERATORS[name]._function:
+    if OPERATORS[name]._differentiated:
         given = [
             each.requires_grad_() if isinstance(each, torch.Tensor) and each.is_floating_point()
             and not name.endswith("backward") else each for each in given
@@ -255,7 +255,7 @@ def test_operators_are_registered_as_torch_demands(name):
     torch.library.opcheck(operator, given, **alone)
 
 
-@pytest.mark.parametrize("name", [each for each in OPERATORS if OPERATORS[each]._function])
+@pytest.mark.parametrize("name", [each for each in OPERATORS if OPERATORS[each]._differentiated])
 def test_gradients_in_graphs_are_as_exact_as_those_of_torch(name):
     """Of bfloat16, against float64: results that are rounded must not decide the gradient."""
     op, reference = getattr(torch.ops.tuner, name).default, OPERATORS[name].reference

@@ -85,7 +85,7 @@ def attention(
     another scale than 1 / sqrt(dim), torch runs.
     """
     usual = attn_mask is None and not dropout_p and (enable_gqa or not _are_grouped(query, key))
-    if usual and scale in (None, 1 / math.sqrt(max(query.shape[-1], 1))):
+    if usual and (scale is None or scale == 1 / math.sqrt(max(query.shape[-1], 1))):
         return _attention(query, key, value, is_causal)
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -24,6 +24,8 @@ from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
+from torch._C import _len_torch_dispatch_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
@@ -109,8 +111,8 @@ class Operator(Generic[Result]):
         self._problem, self._autocast, self._least_gain = problem, autocast, least_gain
         self._eagerly = eagerly
         self._decisions: dict[_Key, Decision] = {}
-        #: Autograd's function; None where torch differentiates the reference.
-        self._function: Any = backward and _differentiate(setup_context, backward)
+        #: Runs in a function of autograd; None where torch differentiates the reference.
+        self._differentiated = backward and _differentiate(setup_context, backward)
         place = f"{_NAMESPACE}::{name}"
         torch.library.define(place, schema, tags=(torch.Tag.needs_exact_strides,))
         torch.library.impl(place, "CompositeExplicitAutograd")(self._execute)
@@ -124,29 +126,32 @@ class Operator(Generic[Result]):
 
     # -- the three ways ------------------------------------------------------------------------
     def __call__(self, *arguments: Any) -> Result:
-        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+        if torch._C._is_any_autocast_enabled():
             if _autocasts_itself(arguments):
                 return self.reference(*arguments)
             if self._autocast not in ("", WIDE) and autocasts(arguments):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
-            needs_torch = self._function is None and needs_gradient(arguments)
+            needs_torch = self._differentiated is None and needs_gradient(arguments)
             if needs_torch or is_transformed():
                 return self.reference(*arguments)
             return self._call_op(arguments)
         key, gradient, way = _read(arguments)
         if way is not None:
             return self._call_op(arguments) if way else self.reference(*arguments)
-        decision = self._find_decision(key, arguments)
+        decision = self._decisions.get(key)
+        if decision is None or decision.waits:
+            decision = self._decide(key, arguments)
         decision.calls += 1
-        if decision.run is None:
+        run = decision.run
+        if run is None:
             return self.reference(*arguments)
         if gradient and torch.is_grad_enabled():
-            if self._function is None:
+            if self._differentiated is None:
                 return self.reference(*arguments)
-            differentiated: Result = self._function.apply(*arguments, decision.run)
+            differentiated: Result = self._differentiated(*arguments, run)
             return differentiated
-        found: Result = decision.run(arguments)
+        found: Result = run(arguments)
         return found
 
     def serves(self, *arguments: Any) -> bool:
@@ -313,8 +318,8 @@ class Operator(Generic[Result]):
 
 def _differentiate(
     setup: Callable[..., None] | None, backward: Callable[..., Any]
-) -> type[torch.autograd.Function]:
-    """Autograd around what a decision runs, which follows the arguments.
+) -> Callable[..., Any]:
+    """Autograd around what a decision runs, which follows the arguments, outside of transforms.
 
     Outside of graphs it takes the place of the operator's own, which costs ten times as much host
     time (`torch.library` has its dispatch in Python).
@@ -334,7 +339,9 @@ def _differentiate(
             found = backward(ctx, *grads)
             return *(found if isinstance(found, tuple) else (found,)), None
 
-    return Differentiated
+    # `apply` in C: what torch has before it in Python is for transforms.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Differentiated).apply
+    return apply
 
 
 def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
@@ -345,16 +352,22 @@ def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:
     """
     if forward_ad._current_level >= 0:
         return (), False, False
-    if torch._C._len_torch_dispatch_stack():
+    if _len_torch_dispatch_stack():
         return (), False, True
-    if is_transformed():
+    if peek_interpreter_stack() is not None:
         return (), False, False
     gradient = False
     key: list[Any] = []
     for each in arguments:
         if type(each) in PLAIN:
-            key += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15)
-            gradient = gradient or each.requires_grad
+            # Contiguous tensors of one shape differ at most in strides that lead nowhere.
+            key += (
+                each.shape, each.is_contiguous() or each.stride(), each.dtype,
+                each.get_device() if each.is_cuda else each.device,  # numbers compare faster
+                each.data_ptr() & 15,
+            )  # fmt: skip
+            if each.requires_grad:
+                gradient = True
         elif isinstance(each, torch.Tensor):
             return (), False, isinstance(each, FakeTensor | FunctionalTensor)
         else:
@@ -369,7 +382,7 @@ def takes_plain(arguments: Sequence[Any]) -> bool:
 
 def is_transformed() -> bool:
     """Whether vmap, jvp or another transform runs; traced, `is None` would never be true."""
-    return not isinstance(torch._C._functorch.peek_interpreter_stack(), NoneType)
+    return not isinstance(peek_interpreter_stack(), NoneType)
 
 
 def _device_of(arguments: Sequence[Any]) -> torch.device:

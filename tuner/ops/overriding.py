@@ -40,7 +40,7 @@ def overridable(
     ) -> _Function[_Parameters, _Result]:
         @wraps(function)
         def call(*given: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-            for each in (*given, *named.values()):
+            for each in (*given, *named.values()) if named else given:
                 if isinstance(each, torch.Tensor):
                     if torchs is not None and _is_foreign(each):
                         return torchs(*given, **named)  # type: ignore[return-value]
@@ -56,5 +56,5 @@ def overridable(
 
 
 def _is_foreign(tensor: torch.Tensor) -> bool:
-    plain = isinstance(tensor, FakeTensor | FunctionalTensor) or type(tensor) in PLAIN
+    plain = type(tensor) in PLAIN or isinstance(tensor, FakeTensor | FunctionalTensor)
     return not plain or tensor.layout is not torch.strided or tensor.is_nested
