@@ -41,11 +41,12 @@ def own_tables(monkeypatch):
         operator.forget()
 
 
-def plant(folder, name="softmax"):
-    """A table that says the interpreted kernel is the fastest."""
+def plant(folder, eager=9.0, fastest="tuned"):
+    """A table that says the interpreted kernel is the fastest, or torch's function."""
     folder.mkdir(exist_ok=True)
-    workload = Workload.from_mapping(SOFTMAX)
-    write_defaults(folder, registry.load(name), [workload], DEVICE, baselines={"eager": 9.0})
+    workload, fields = Workload.from_mapping(SOFTMAX), {"baselines": {"eager": eager}}
+    fields["implementation"] = fastest
+    write_defaults(folder, registry.load("softmax"), [workload], DEVICE, **fields)
 
 
 @pytest.mark.parametrize("make", [lambda step: step, torch.compile(backend="eager")])
@@ -71,6 +72,23 @@ def test_a_planted_worse_table_is_not_shipped(tmp_path):
     assert not tables.exists()
     assert os.environ["TUNER_TABLES"] == ""
     assert "no table was written: new ones are not surely faster" in f"{result}"
+
+
+def test_a_better_table_is_shipped_and_in_use(tmp_path):
+    tables = tmp_path / "tables"
+    plant(tables)
+    plant(tmp_path / "new", 0.1, "eager")
+    record = record_step(lambda: ops.softmax(X), tables)
+    result = try_tables(lambda: ops.softmax(X), record, [], tmp_path / "new", tables)
+    assert result.comparison.ships
+    assert [path.read_bytes() for path in result.written] == [
+        (tmp_path / "new" / "softmax.json").read_bytes()
+    ]
+    assert f"set TUNER_TABLES={tables}" in f"{result}"
+    ops.softmax(X)
+    assert [(use.implementation, use.reason) for use in ops.report()] == [
+        ("eager", "fastest in its entry")
+    ]
 
 
 def test_what_ships_decides_in_this_process(tmp_path):
