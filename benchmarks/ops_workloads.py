@@ -7,9 +7,9 @@ that of the baseline that the table found fastest, `compile` left out: its compi
 each; its ratio is the table's. The host time of a call on small tensors is compared with
 torch's own function in loops. Usage:
 
-    python benchmarks/ops_workloads.py --out OUT [--pairs 48] [--only KERNEL ...]
+    python benchmarks/ops_workloads.py --out OUT [--pairs 48] [--only KERNEL ...] [--host]
 
-Writes OUT/ops_workloads.json.
+Writes OUT/ops_workloads.json; with --host only the host times, into OUT/ops_host_times.json.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,13 @@ import torch  # noqa: E402
 from interleaved import judged  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 from operator_calls import results_of  # noqa: E402
-from operator_cases import call_of  # noqa: E402
+from operator_cases import KERNELS, call_of  # noqa: E402
 
 from search_spaces import registry  # noqa: E402
 from search_spaces.baselines import is_compiled  # noqa: E402
 from search_spaces.records import Workload  # noqa: E402
 from tuner import ops, runtime  # noqa: E402
+from tuner.ops.operator import Operator  # noqa: E402
 
 #: Products of this many operations run into the power limit, which loads of this length reach.
 _HEAVY_FLOPS, _LOAD_S = 1e11, 0.2
@@ -104,50 +107,64 @@ def host_us(call: Any) -> float:
 
 
 def host_times() -> dict[str, list[float]]:
-    """Host time of small calls: through the operator, and of torch's own function."""
-    functional = torch.nn.functional
-
-    def half(*sizes: int) -> torch.Tensor:
-        return torch.randn(sizes, device="cuda", dtype=torch.bfloat16)
-
-    x, w, b, m, k = half(64, 512), half(512), half(512), half(512, 512), half(512)
-    q = half(1, 4, 128, 128)
-    cos = half(64, 64)
-    heads = half(64, 4, 128), half(64, 4, 128)
-    rotate = ops.operator.OPERATORS["rotary"].reference
-    calls = {
-        "softmax": (lambda: ops.softmax(x), lambda: torch.softmax(x, -1)),
-        "rms_norm": (
-            lambda: ops.rms_norm(x, (512,), w, 1e-5),
-            lambda: functional.rms_norm(x, (512,), w, 1e-5),
-        ),
-        "layer_norm": (
-            lambda: ops.layer_norm(x, (512,), w, b),
-            lambda: functional.layer_norm(x, (512,), w, b),
-        ),
-        "matmul": (lambda: ops.matmul(x, m), lambda: torch.matmul(x, m)),
-        "linear_gelu": (
-            lambda: ops.linear(x, m, k, "gelu"),
-            lambda: functional.gelu(functional.linear(x, m, k)),
-        ),
-        "swiglu": (
-            lambda: ops.swiglu(x),
-            lambda: functional.silu(x[:, :256]) * x[:, 256:],
-        ),
-        "rotary": (
-            lambda: ops.rotary(*heads, cos, cos),
-            lambda: rotate(*heads, cos, cos, False),
-        ),
-        "attention": (
-            lambda: ops.attention(q, q, q),
-            lambda: functional.scaled_dot_product_attention(q, q, q),
-        ),
-    }
+    """Host time of small calls of each kernel's operator, and of torch's function in its place;
+    with gradients, of both passes."""
     found = {}
-    with torch.no_grad(), ops.prefer_tuned():  # these are far from every entry
-        for name, (ours, torchs) in calls.items():
-            found[name] = [host_us(ours), host_us(torchs)]
+    with ops.prefer_tuned():  # these are far from every entry
+        for name in KERNELS:
+            kernel = registry.load(name)
+            workloads = map(kernel.small_workload, kernel.workloads())
+            calls = (call_of(name, each, kernel.make_inputs(each, 7, "cuda")) for each in workloads)
+            call = next(each for each in calls if each is not None)
+            with torch.no_grad():
+                passed = arguments_of(call)
+                torchs = partial(torchs_results, passed)
+                found[name] = [host_us(call), host_us(torchs)]
+            for operator, arguments in passed:
+                if operator._differentiated is not None:
+                    pair = (operator, operator.reference)
+                    times = [host_us(with_gradients(run, arguments)) for run in pair]
+                    found[f"{operator.name} with gradients"] = times
     return found
+
+
+def arguments_of(call: Callable[[], Any]) -> list[tuple[Operator[Any], tuple[Any, ...]]]:
+    """The operators that run in a call, each with its arguments."""
+    passed, own = [], Operator.__call__
+
+    def listed(self: Operator[Any], *arguments: Any) -> Any:
+        passed.append((self, arguments))
+        return own(self, *arguments)
+
+    Operator.__call__ = listed  # type: ignore[method-assign]
+    try:
+        call()
+    finally:
+        Operator.__call__ = own  # type: ignore[method-assign]
+    return passed
+
+
+def torchs_results(passed: Sequence[tuple[Operator[Any], tuple[Any, ...]]]) -> None:
+    for operator, arguments in passed:
+        operator.reference(*arguments)
+
+
+def with_gradients(run: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
+    """A call of both passes, of all floating-point tensors."""
+    needed = {
+        at: each.detach().requires_grad_()
+        for at, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor) and each.is_floating_point()
+    }
+    given = [needed.get(at, each) for at, each in enumerate(arguments)]
+    inputs = [*needed.values()]
+    grads = [torch.ones_like(each) for each in results_of(run(*given)) if each.requires_grad]
+
+    def call() -> None:
+        results = [each for each in results_of(run(*given)) if each.requires_grad]
+        torch.autograd.grad(results, inputs, grads, allow_unused=True)
+
+    return call
 
 
 def main() -> None:
@@ -155,12 +172,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=48)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--host", action="store_true", help="only the host times")
     options = parser.parse_args()
     result: dict[str, Any] = {"toolchain": facts(), "pairs": options.pairs, "workloads": []}
     result["host_us"] = host_times()
     for name, (ours, torchs) in result["host_us"].items():
-        print(f"{name}: {ours:.2f} us, torch {torchs:.2f} us")
+        print(f"{name}: {ours:.2f} us, torch {torchs:.2f} us, {ours - torchs:+.2f} us")
+    over = [ours - torchs for ours, torchs in result["host_us"].values()]
+    print(f"median difference: {statistics.median(over):+.2f} us")
     result["small"] = [[use.operator, use.implementation, use.reason] for use in ops.report()]
+    if options.host:
+        (options.out / "ops_host_times.json").write_text(json.dumps(result, indent=1) + "\n")
+        return
     torch.backends.cudnn.allow_tf32 = False  # as in campaigns
     for table in tables_here():
         if options.only and table.kernel not in options.only:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import torch
 
 from search_spaces.block_sizes import next_power_of_two
@@ -16,7 +19,7 @@ _row_statistics = SmallLaunch(row_statistics_kernel)
 
 def row_moments(x: torch.Tensor, eps: float, *, centred: bool) -> tuple[torch.Tensor, ...]:
     """rstd of every row and, where centred, its mean, in float32 or float64."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
     if not torch.is_grad_enabled() and type(x) in PLAIN and x.dtype in FLOATS and x.numel():
         found = _launch(rows, eps, centred)
         if found is not None:
@@ -31,12 +34,19 @@ def row_moments(x: torch.Tensor, eps: float, *, centred: bool) -> tuple[torch.Te
 
 def _launch(x: torch.Tensor, eps: float, centred: bool) -> tuple[torch.Tensor, ...] | None:
     """The same by one launch; None where there is none."""
-    rows, cols = x.shape
     if not x.is_contiguous():
         return None
-    found = tuple(x.new_empty(rows, dtype=torch.float32) for _ in range(1 + centred))
+    rows, cols = x.shape
+    rstd = x.new_empty(rows, dtype=torch.float32)
+    found = (rstd, torch.empty_like(rstd)) if centred else (rstd,)
+    each, constants = _constants(cols, eps, centred)
+    arguments: list[torch.Tensor | int] = [x, rstd, found[-1], rows]
+    return found if _row_statistics(-(-rows // each), arguments, constants) else None
+
+
+@lru_cache(1024)
+def _constants(cols: int, eps: float, centred: bool) -> tuple[int, dict[str, Any]]:
+    """Rows of each program, and the constants of the kernel."""
     block = min(next_power_of_two(cols), _MOMENTS_BLOCK)
     each = _MOMENTS_BLOCK // block
-    constants = {"COLS": cols, "EPS": eps, "CENTRED": centred, "ROWS": each, "BLOCK": block}
-    arguments: list[torch.Tensor | int] = [x, found[0], found[-1], rows]
-    return found if _row_statistics(-(-rows // each), arguments, constants) else None
+    return each, {"COLS": cols, "EPS": eps, "CENTRED": centred, "ROWS": each, "BLOCK": block}

@@ -328,10 +328,10 @@ def _differentiate(
     class Differentiated(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *given: Any) -> Any:
-            *arguments, run = given
-            found = run(arguments)
+            arguments = given[:-1]
+            found = given[-1](arguments)
             if setup is not None:
-                setup(ctx, tuple(arguments), found)
+                setup(ctx, arguments, found)
             return found
 
         @staticmethod
@@ -424,15 +424,20 @@ def _own(
 ) -> torch.Tensor:
     """A result in its shape: contiguous, no memory of an argument, and no view to autograd, which
     would refuse to change it in place."""
-    given = [each for each in arguments if isinstance(each, torch.Tensor)]
-    memory = {id(each) for tensor in given for each in (tensor, tensor._base)} - {id(None)}
-    if memory & {id(found), id(found._base)}:
+    root = _root(found)
+    if any([isinstance(each, torch.Tensor) and _root(each) is root for each in arguments]):
         found = found.clone(memory_format=torch.contiguous_format)
     found = found.contiguous()
     if found.shape == shape and not found._is_view():
         return found
     view: torch.Tensor = torch.ops.aten._unsafe_view.default(found, shape)
     return view
+
+
+def _root(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a view is of; else the tensor itself."""
+    base = tensor._base
+    return tensor if base is None else base
 
 
 def _one_or_all(found: Sequence[torch.Tensor]) -> Any:

@@ -196,7 +196,7 @@ def _norm_gradients(
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of a normalisation in float32, or in float64 for that dtype."""
     gpu = type(x) in PLAIN and x.is_cuda and x.numel() and not torch.is_grad_enabled()
-    if gpu and (mean is not None or hasattr(torch.ops.aten, "_fused_rms_norm_backward")):
+    if gpu and (mean is not None or _rms_backward is not None):
         return _norm_gradients_of_torch(x, dy, weight, rstd, mean)
     rows = (-1, x.shape[-1])
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -222,11 +222,15 @@ def _norm_gradients_of_torch(
     """By the functions that autograd calls on a GPU, which have no gradients themselves."""
     saved, shape = (*x.shape[:-1], 1), x.shape[-1:]
     if mean is None:
-        backward = torch.ops.aten._fused_rms_norm_backward
-        return tuple(backward(dy, x, shape, rstd.view(saved), weight, [True, True]))
-    backward = torch.ops.aten.native_layer_norm_backward
+        return tuple(_rms_backward(dy, x, shape, rstd.view(saved), weight, [True, True]))
     statistics = mean.view(saved), rstd.view(saved)
-    return tuple(backward(dy, x, shape, *statistics, weight, weight, [True, True, True]))
+    return tuple(_layer_backward(dy, x, shape, *statistics, weight, weight, [True, True, True]))
+
+
+#: Overloads, since torch looks for one in each call otherwise. None before torch has it.
+_rms_backward: Any = getattr(torch.ops.aten, "_fused_rms_norm_backward", None)
+_rms_backward = _rms_backward and _rms_backward.default
+_layer_backward: Any = torch.ops.aten.native_layer_norm_backward.default
 
 
 _norm_backward = Operator[tuple[torch.Tensor, ...]](

@@ -26,11 +26,11 @@ class SmallLaunch:
         self._compiled: dict[tuple[Any, ...], Launcher | None] = {}
 
     def __call__(
-        self, programs: int, arguments: Sequence[torch.Tensor | int], constants: Mapping[str, Any]
+        self, programs: int, arguments: Sequence[Any], constants: Mapping[str, Any]
     ) -> bool:
         """Whether it was launched: not on other devices, where nothing may be compiled now, and
-        where the compilation fails."""
-        device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
+        where the compilation fails. arguments: a tensor, then tensors and numbers."""
+        device = arguments[0].device
         if device.type != "cuda":
             if interprets() and device.type == "cpu":
                 self._fn[(programs,)](*arguments, **constants)
@@ -40,14 +40,12 @@ class SmallLaunch:
             with torch.cuda.device(device):
                 return self(programs, arguments, constants)
         key: list[Any] = [device.index, *constants.values()]
-        values: list[Any] = []
-        for each in arguments:
+        values = [*arguments]
+        for at, each in enumerate(arguments):
             if isinstance(each, torch.Tensor):
-                address = each.data_ptr()
-                values.append(address)
+                values[at] = address = each.data_ptr()
                 key += (each.dtype, address & 15 == 0)
             else:
-                values.append(each)
                 key.append(each in _WIDE)
         kind = tuple(key)
         launch = self._compiled.get(kind)
