@@ -90,7 +90,7 @@ def make(subject: Subject) -> Any:
     return subject.build().to("cuda", torch.bfloat16).eval()
 
 
-def given(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
+def make_inputs(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
     torch.manual_seed(5)
     batch, tokens = sizes
     if not tokens:
@@ -168,9 +168,11 @@ def train(models: dict[str, Any], ids: torch.Tensor, seconds: float) -> dict[str
 
 def run_jobs(subject: Subject, models: dict[str, Any], seconds: float, show: str) -> dict[str, Any]:
     some = next(iter(models.values()))
-    found = {job: infer(models, given(some, sizes), seconds) for job, sizes in subject.jobs.items()}
+    found = {
+        job: infer(models, make_inputs(some, sizes), seconds) for job, sizes in subject.jobs.items()
+    }
     if subject.train:
-        ids = given(some, subject.train)["input_ids"]
+        ids = make_inputs(some, subject.train)["input_ids"]
         found["training"] = train(models, ids, seconds)
     for job, each in found.items():
         arms = "  ".join(f"{name} {arm['ms']:.3f}" for name, arm in each["arms"].items())

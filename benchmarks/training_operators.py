@@ -81,7 +81,7 @@ def heads(s: Sizes) -> Tensors:
     return [q, randn(s.tokens, s.heads // 4, s.dim // s.heads), *angles(s)]
 
 
-def gated(x: torch.Tensor, function: Call = functional.silu) -> torch.Tensor:
+def gate_halves(x: torch.Tensor, function: Call = functional.silu) -> torch.Tensor:
     gate, value = x.chunk(2, -1)
     return function(gate) * value
 
@@ -116,10 +116,10 @@ CASES = {
         lambda s: [randn(s.tokens, s.dim), *norms(s)[:2]],
     ),
     "softmax": Case(ops.softmax, partial(torch.softmax, dim=-1), lambda s: norms(s)[:1]),
-    "swiglu": Case(ops.swiglu, gated, lambda s: [randn(s.tokens, 2 * s.inner)]),
+    "swiglu": Case(ops.swiglu, gate_halves, lambda s: [randn(s.tokens, 2 * s.inner)]),
     "geglu": Case(
         partial(ops.activation, function="geglu"),
-        partial(gated, function=functional.gelu),
+        partial(gate_halves, function=functional.gelu),
         lambda s: [randn(s.tokens, 2 * s.inner)],
     ),
     "gelu": Case(
@@ -129,7 +129,7 @@ CASES = {
     ),
     "linear swiglu": Case(
         partial(ops.linear, activation="swiglu"),
-        lambda x, w: gated(functional.linear(x, w)),
+        lambda x, w: gate_halves(functional.linear(x, w)),
         lambda s: [randn(s.tokens, s.dim), randn(2 * s.inner, s.dim)],
     ),
     "linear bias gelu": Case(

@@ -1,4 +1,4 @@
-"""Calls of operators in training, each beside torch's function; of any rows and columns."""
+"""Calls of operators with gradients and of torch's functions, for any rows and columns."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tuner.ops.small_launches import SmallLaunch
 
 #: Bytes of the logits of a chunk at most, or those of the weight where that has more.
 _CHUNK_BYTES = 2**30
-#: Chunks begin at multiples of so many tokens.
+#: The first token of a chunk is a multiple of this number.
 _TOKENS = 128
 _WORD_BYTES = 16
 #: Of the kernel: elements of a block at most, and blocks in flight.

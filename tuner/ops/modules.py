@@ -71,7 +71,7 @@ def _rms_norm(norm: Any, x: torch.Tensor) -> Any:
 
 
 def _rms_norm_from_one(norm: Any, x: torch.Tensor) -> Any:
-    """Weights are offsets from one; in half precision their sum is rounded once more."""
+    """The norm multiplies by 1 + weight. In half precision, this sum is rounded."""
     return _normalise(x, 1 + norm.weight, norm.eps) if _fits(norm, x) else NotImplemented
 
 

@@ -1,4 +1,4 @@
-"""Launches of small Triton kernels beside those of tables: one config each, no decision.
+"""Launches of small Triton kernels that have one fixed config and no table.
 
 What they do is little, so that their host time counts: a compiled kernel is kept for each kind of
 arguments, and gets addresses. Where one cannot be launched, the caller does the same with torch.

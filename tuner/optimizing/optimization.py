@@ -77,7 +77,7 @@ def try_tables(
 
 
 def turn_on(tables: Path) -> None:
-    """Put a folder first in TUNER_TABLES of this process; operators decide anew."""
+    """Put a folder first in TUNER_TABLES of this process, and forget operators' decisions."""
     others = [each for each in os.environ.get(_TABLES, "").split(os.pathsep) if each]
     kept = [each for each in others if each != f"{tables}"]
     os.environ[_TABLES] = os.pathsep.join([f"{tables}", *kept])

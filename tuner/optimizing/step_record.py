@@ -135,8 +135,8 @@ def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTi
 
 
 def _time_baselines(name: str, workload: Workload) -> float:
-    """Device time of the fastest baseline that a call may run; 0 where none can, as for want of
-    memory."""
+    """Device time of the fastest baseline that a call may run, in seconds; 0 if all of them fail,
+    for example without enough memory."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kernel = registry.load(name)
     times = []
