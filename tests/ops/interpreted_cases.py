@@ -22,6 +22,7 @@ from search_spaces import registry
 from search_spaces.kernels.moe_matmul.routing import block_order, most_blocks, slots_by_expert
 from search_spaces.tensors import empty_tensors
 from tuner import ops, runtime
+from tuner.ops import choosing
 from tuner.ops.experts import _blocks_of, _order_slots
 from tuner.ops.operator import OPERATORS
 
@@ -228,3 +229,11 @@ def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):
         why = "no such library failed: KernelError: kernel softmax has no baseline"
         assert use.reason.startswith(why)
         assert use.reason.endswith("; next fastest in its entry")
+
+
+def test_a_layer_that_runs_in_parts_is_not_served_by_a_kernel(monkeypatch):
+    x, weight, bias = (torch.randn(sizes) for sizes in ((5, 32), (48, 32), (48,)))
+    given = x, weight, bias, "gelu"
+    monkeypatch.setattr(choosing, "pick", lambda *_: ("eager", None))
+    assert not OPERATORS["linear"].serves(*given)
+    torch.testing.assert_close(ops.linear(*given), OPERATORS["linear"].reference(*given))

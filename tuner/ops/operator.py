@@ -161,7 +161,9 @@ class Operator(Generic[Result]):
         if torch.compiler.is_compiling():
             return not is_transformed()
         key, _, way = _read(arguments)
-        return self._find_decision(key, arguments).run is not None if way is None else way
+        if way is not None:
+            return way
+        return self._find_decision(key, arguments).run not in (None, self._eagerly)
 
     def find(self, *arguments: Any) -> tuple[_Run | None, bool] | None:
         """What runs a call of plain tensors, and whether an argument needs a gradient: for a
