@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -118,3 +119,14 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     ordered, half = sorted(values), _QUANTILE * len(values) ** 0.5 / 2
     low, high = int(len(values) / 2 - half), round(len(values) / 2 + half)
     return ordered[max(0, low)], ordered[min(len(values) - 1, high)]
+
+
+def compare_to_ops(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """Of the times of each arm, taken in turn, the median ratio over the arm `ops` with its
+    interval."""
+    found = {}
+    for name, each in times.items():
+        ratios = [one / own for one, own in zip(each, times["ops"], strict=True)]
+        interval = list(median_interval(ratios))
+        found[name] = {"over ops": statistics.median(ratios), "interval": interval}
+    return found

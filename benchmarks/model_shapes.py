@@ -30,6 +30,7 @@ from interleaved import judged  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 from operator_calls import results_of  # noqa: E402
 from operator_cases import call_of  # noqa: E402
+from ops_workloads import error_of  # noqa: E402
 from public_models import draw  # noqa: E402
 
 from search_spaces import registry  # noqa: E402
@@ -39,11 +40,6 @@ from tuner import ops  # noqa: E402
 PRODUCTS = ("matmul", "linear", "attention", "grouped_attention", "convolution")
 #: Launches of each baseline before the fastest is judged, pairs, and seconds of load before them.
 _TRIES, _PAIRS, _LOAD_S = 7, 48, 0.1
-
-
-def error_of(out: torch.Tensor, exact: torch.Tensor) -> float:
-    exact = exact.double()
-    return float((out.double() - exact).norm() / (exact.norm() + 1e-300))
 
 
 def quick_us(call: Callable[[], Any]) -> float:

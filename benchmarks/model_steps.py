@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from interleaved import capture_graph, median_interval  # noqa: E402
+from interleaved import capture_graph, compare_to_ops  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 
 from tuner import ops  # noqa: E402
@@ -118,12 +118,8 @@ def in_turn(calls: dict[str, Call], seconds: float) -> dict[str, Any]:
             torch.cuda.synchronize()
             times[name].append(start.elapsed_time(end))
         at += 1
-    found = {}
-    for name, each in times.items():
-        ratios = [one / own for one, own in zip(each, times["ops"], strict=True)]
-        found[name] = {"ms": statistics.median(each), "over ops": statistics.median(ratios)}
-        found[name]["interval"] = list(median_interval(ratios))
-    return found
+    ratios = compare_to_ops(times)
+    return {name: {"ms": statistics.median(each), **ratios[name]} for name, each in times.items()}
 
 
 def infer(models: dict[str, Any], inputs: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -132,11 +132,11 @@ def arguments_of(call: Callable[[], Any]) -> list[tuple[Operator[Any], tuple[Any
     """The operators that run in a call, each with its arguments."""
     passed, own = [], Operator.__call__
 
-    def listed(self: Operator[Any], *arguments: Any) -> Any:
+    def list_call(self: Operator[Any], *arguments: Any) -> Any:
         passed.append((self, arguments))
         return own(self, *arguments)
 
-    Operator.__call__ = listed  # type: ignore[method-assign]
+    Operator.__call__ = list_call  # type: ignore[method-assign]
     try:
         call()
     finally:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from interleaved import median_interval  # noqa: E402
+from interleaved import compare_to_ops  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -193,16 +193,11 @@ def on_device(calls: dict[str, Call], passes: int) -> dict[str, Any]:
     for at in range(passes):
         for name in list(calls) if at % 2 else list(calls)[::-1]:
             times[name].append(time_once(calls[name]))
-    found = {}
-    for name, each in times.items():
-        ratios = [one / own for one, own in zip(each, times["ops"], strict=True)]
-        found[name] = {
-            "us": statistics.median(each),
-            "over ops": statistics.median(ratios),
-            "interval": list(median_interval(ratios)),
-            "peak MiB": peaks.get(name),
-        }
-    return found
+    ratios = compare_to_ops(times)
+    return {
+        name: {"us": statistics.median(each), **ratios[name], "peak MiB": peaks.get(name)}
+        for name, each in times.items()
+    }
 
 
 def time_once(call: Call) -> float:

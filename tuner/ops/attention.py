@@ -13,7 +13,7 @@ from search_spaces.kernels.masked_attention import Mask
 from search_spaces.kernels.torch_attention import flash_window
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.operator import Operator, are_plain
+from tuner.ops.operator import Operator, may_run_kernels
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
 from tuner.ops.strided_rotary import StridedRotary, rotation_of_torch, takes_strides
@@ -292,7 +292,7 @@ def _backward_of_rotary(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
     """A rotation by the opposite angle."""
     cos, sin = ctx.saved_tensors
     q, k = grads
-    if are_plain(grads) and takes_strides(q, k, cos, sin):
+    if may_run_kernels(grads) and takes_strides(q, k, cos, sin):
         return *StridedRotary.apply(q, k, cos, sin, ctx.interleaved, True), *[None] * 3  # type: ignore[no-untyped-call]
     q, k = (each.contiguous() for each in grads)
     return *_rotary(q, k, cos, -sin, ctx.interleaved), None, None, None
@@ -325,7 +325,7 @@ def rotary(
     """
     learned = torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad)
     given = q, k, cos, sin
-    plain = not torch.compiler.is_compiling() and takes_strides(*given) and are_plain(given)
+    plain = not torch.compiler.is_compiling() and takes_strides(*given) and may_run_kernels(given)
     if plain and not learned:
         turned = StridedRotary.apply(*given, interleaved, False)  # type: ignore[no-untyped-call]
         found: tuple[torch.Tensor, torch.Tensor] = turned

@@ -12,7 +12,14 @@ from search_spaces.kernels.cross_entropy.kernel import loss_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
 from tuner.ops.linear_losses import LinearLosses, losses_and_gradients
-from tuner.ops.operator import WIDE, Operator, are_plain, autocasts, is_transformed, lower_dtype
+from tuner.ops.operator import (
+    WIDE,
+    Operator,
+    autocasts,
+    is_transformed,
+    lower_dtype,
+    may_run_kernels,
+)
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import FLOATS, HALVES, PLAIN, Problem, are_in_range, as_rows, dtype_name
 from tuner.ops.reduced_losses import (
@@ -306,7 +313,7 @@ def fused_linear_cross_entropy(
             lower = torch.get_autocast_dtype("cuda")
             hidden, weight = (lower_dtype(each, lower) for each in (hidden, weight))
         given = hidden, weight, target
-        if reduction != "none" and _takes_gradients(hidden, weight) and are_plain(given):
+        if reduction != "none" and _takes_gradients(hidden, weight) and may_run_kernels(given):
             loss: torch.Tensor = LinearLosses.apply(*given, rule)  # type: ignore[no-untyped-call]
             return loss
         run, gradient = _linear_cross_entropy.find(*given) or (None, False)

@@ -463,7 +463,7 @@ def policy_of(function: str, policy: str) -> str:
     return policy if has else ""
 
 
-def are_plain(arguments: Sequence[Any]) -> bool:
+def may_run_kernels(arguments: Sequence[Any]) -> bool:
     """Whether these are plain tensors, outside of graphs and transforms, where kernels run."""
     return _takes_kernels(_device_of(arguments)) and takes_plain(arguments)
 

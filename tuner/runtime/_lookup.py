@@ -14,11 +14,11 @@ from ._table_files import (
     FoundTable,
     PathLike,
     Stale,
+    find_table,
     forget_tables,
     list_tables,
     search_path,
 )
-from ._table_files import find_table as find_in_files
 from ._warn import forget_warnings, warn_once
 
 #: Lookups that are cached per process; the cache is emptied when it is full.
@@ -78,26 +78,6 @@ def find_tables(kernel: str) -> tuple[Table, ...]:
     return found
 
 
-def _find(
-    kernel: str,
-    tables: PathLike | Iterable[PathLike] | None,
-    device: DeviceFacts | str | None,
-    source: str,
-    stale: Stale,
-    quiet: bool,
-) -> tuple[FoundTable, DeviceFacts | None]:
-    """The table and the device that it is for; a reason why there is none is logged once."""
-    siblings = True if device == NEAREST else None
-    given = None if device == NEAREST else device
-    facts = DeviceFacts(given) if isinstance(given, str) else given or current_device()
-    sources = frozenset([source]) if source else frozenset()
-    found = find_in_files(kernel, search_path(tables, [PACKAGED]), facts, sources, stale, siblings)
-    if found.problem and (found.is_faulty or not quiet):
-        text = f"kernel {kernel}: {found.problem}; {_consequence(found)}"
-        warn_once((kernel, found.problem), text)
-    return found, facts
-
-
 def _lookup(
     kernel: str,
     key: Mapping[str, Value],
@@ -107,7 +87,15 @@ def _lookup(
     stale: Stale,
     quiet: bool,
 ) -> Hit | None:
-    found, facts = _find(kernel, tables, device, source, stale, quiet)
+    siblings = True if device == NEAREST else None
+    given = None if device == NEAREST else device
+    facts = DeviceFacts(given) if isinstance(given, str) else given or current_device()
+    paths = search_path(tables, [PACKAGED])
+    sources = frozenset([source]) if source else frozenset()
+    found = find_table(kernel, paths, facts, sources, stale, siblings)
+    if found.problem and (found.is_faulty or not quiet):
+        text = f"kernel {kernel}: {found.problem}; {_consequence(found)}"
+        warn_once((kernel, found.problem), text)
     hit = find_in(found.table, key, quiet=quiet) if found.table else None
     if found.table and hit is None and not quiet:
         text = f"kernel {kernel}: {miss_text(found.table, key)}; no config"
@@ -116,7 +104,7 @@ def _lookup(
     if found.table and found.table.distinguishes_booleans:
         return hit
     # The current device may still change: torch may be loaded later, or another card selected.
-    is_final = device not in (None, NEAREST) or (facts is not None and not several_models())
+    is_final = given is not None or (facts is not None and not several_models())
     if is_final and (tables is None or isinstance(tables, str | os.PathLike | tuple)):
         if len(_hits) >= MAX_CACHED:
             _hits.clear()
