@@ -253,6 +253,7 @@ def list_norms() -> Iterator[tuple[str, Dims]]:
     for cols in (64, 96, 128, 256):
         for rows in (2048, 2**17):
             yield "rms_norm", {"rows": rows, "cols": cols, **half}
+            yield "add_norm", {"rows": rows, "cols": cols, "kind": "rms_norm", "to": "same", **half}
     for cols in (768, 1152, 1600, 2560, 4544, 6144):
         yield "norm_backward", {"rows": _MANY, "cols": cols, "kind": "layer_norm", **half}
         yield "layer_norm", {"rows": _FEW, "cols": cols, **half}
