@@ -1,10 +1,11 @@
 """Steps of whole models: eager, with `ops.patch`, with Liger's one line, compiled, and both.
 
-Models of transformers with random weights and few layers of the public width, in bfloat16.
+Models of transformers with random weights and few layers of the public width, in bfloat16; the
+whole UNet of Stable Diffusion 1.5 in float16.
 Inference is timed by replays of CUDA graphs, training by events, with all arms in turn. Liger
 changes functions of the process: it comes last, in turn with the patched model. Usage:
 
-    python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip] [--seconds 1.5]
+    python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip unet] [--seconds 1.5]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +41,13 @@ class Subject:
     """A model and its inputs."""
 
     build: Callable[[], Any]
-    #: By job: batch and tokens, or images.
+    #: By job: batch and tokens, or batch and 0 for images.
     jobs: dict[str, tuple[int, int]]
     #: What Liger's function is called; empty where it has none.
     liger: str = ""
     #: Batch and tokens of a training step; none for encoders.
     train: tuple[int, int] | None = None
+    dtype: torch.dtype = torch.bfloat16
 
 
 def language(name: str, **sizes: Any) -> Callable[[], Any]:
@@ -69,6 +72,14 @@ def siglip() -> Any:
     return transformers.SiglipVisionModel(config)
 
 
+def unet() -> Any:
+    """Its default sizes are those of Stable Diffusion 1.5, but for the text's."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(cross_attention_dim=768)
+
+
+_IMAGES = {"1 image": (1, 0), "8 images": (8, 0)}
 _PASSES = {"1 x 4096": (1, 4096), "4 x 1000": (4, 1000), "32 x 1": (32, 1)}
 SUBJECTS = {
     "llama": Subject(
@@ -81,18 +92,23 @@ SUBJECTS = {
                  num_key_value_heads=4, vocab_size=152064),
         _PASSES, "apply_liger_kernel_to_qwen2", (1, 4096),
     ),
-    "siglip": Subject(siglip, {"1 image": (1, 0), "8 images": (8, 0)}),
+    "siglip": Subject(siglip, _IMAGES),
+    "unet": Subject(unet, _IMAGES, dtype=torch.float16),
 }  # fmt: skip
 
 
 def make(subject: Subject) -> Any:
     torch.manual_seed(3)
-    return subject.build().to("cuda", torch.bfloat16).eval()
+    return subject.build().to("cuda", subject.dtype).eval()
 
 
 def make_inputs(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
     torch.manual_seed(5)
     batch, tokens = sizes
+    if hasattr(model, "conv_in"):
+        draw = partial(torch.randn, device="cuda", dtype=model.dtype)
+        return {"sample": draw(batch, 4, 64, 64), "timestep": torch.tensor(500.0, device="cuda"),
+                "encoder_hidden_states": draw(batch, 77, 768)}  # fmt: skip
     if not tokens:
         size = model.config.image_size
         return {"pixel_values": torch.randn(batch, 3, size, size, device="cuda").bfloat16()}
@@ -101,7 +117,8 @@ def make_inputs(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
 
 
 def result_of(found: Any) -> torch.Tensor:
-    result: torch.Tensor = found.logits if "logits" in found else found.last_hidden_state
+    name = next(name for name in ("logits", "last_hidden_state", "sample") if name in found)
+    result: torch.Tensor = found[name]
     return result
 
 

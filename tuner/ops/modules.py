@@ -20,6 +20,7 @@ from torch.nn import functional
 from tuner.ops.attention import rotary
 from tuner.ops.cross_entropies import fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm
+from tuner.ops.joined_layers import JointHeads, is_bare, join_layers, run_joint, separate_layers
 from tuner.ops.operator import OPERATORS, takes_plain
 from tuner.ops.problem import FLOATS
 from tuner.ops.products import conv2d, linear
@@ -45,13 +46,6 @@ class Kind:
     #: What `patch` does to the module besides, and what `unpatch` does.
     prepare: Callable[[Any], None] = lambda module: None
     undo: Callable[[Any], None] = lambda module: None
-
-
-def _is_bare(module: nn.Module, kind: type[nn.Module] | None = None) -> bool:
-    """Whether a call of a module is its class's `forward` alone: no hooks, nothing on top."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    bare = not any(hooks) and not module._backward_pre_hooks and "forward" not in module.__dict__
-    return bare and (kind is None or type(module) is kind)
 
 
 def is_autocast() -> bool:
@@ -108,13 +102,13 @@ def _function_of(module: Any) -> str:
 
 
 def _gelu_of(layer: Any, x: torch.Tensor) -> Any:
-    bare = _is_bare(layer, nn.Linear)
+    bare = is_bare(layer, nn.Linear)
     return linear(x, layer.weight, layer.bias, "gelu") if bare else NotImplemented
 
 
 def _two_layers(mlp: Any, x: torch.Tensor) -> Any:
     """fc2(gelu(fc1(x))) of vision models."""
-    found = _gelu_of(mlp.fc1, x) if _is_bare(mlp.activation_fn) else NotImplemented
+    found = _gelu_of(mlp.fc1, x) if is_bare(mlp.activation_fn) else NotImplemented
     return found if found is NotImplemented else mlp.fc2(found)
 
 
@@ -134,7 +128,7 @@ def _projected_geglu(layer: Any, x: torch.Tensor) -> Any:
     """value * gelu(gate) of diffusers, whose value has the first rows of the weight. Kernels of
     geglu take the gate first; so the gate is a layer with gelu where a kernel serves that one."""
     layer = layer.proj
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not _is_bare(layer, nn.Linear):
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not is_bare(layer, nn.Linear):
         return NotImplemented
     value, gate = layer.weight.chunk(2)
     biases = (None, None) if layer.bias is None else layer.bias.chunk(2)
@@ -144,101 +138,35 @@ def _projected_geglu(layer: Any, x: torch.Tensor) -> Any:
 
 
 # -- gated layers ----------------------------------------------------------------------------------
-def _fused_gate(mlp: Any, x: torch.Tensor) -> Any:
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """A layer of which all but the last product is one function, NotImplemented where the module's
+    own code has to run."""
+
+    gate: Callable[[Any, torch.Tensor], Any]
+
+    def __call__(self, mlp: Any, x: torch.Tensor) -> Any:
+        found = self.gate(mlp, x)
+        return found if found is NotImplemented else mlp.down_proj(found)
+
+
+def _gate_fused(mlp: Any, x: torch.Tensor) -> Any:
     """Phi-3, whose weight has the gate's rows and then the value's."""
-    if not (_is_bare(mlp.gate_up_proj, nn.Linear) and _is_bare(mlp.activation_fn)):
+    if not (is_bare(mlp.gate_up_proj, nn.Linear) and is_bare(mlp.activation_fn)):
         return NotImplemented
-    return mlp.down_proj(linear(x, mlp.gate_up_proj.weight, None, "swiglu"))
+    return linear(x, mlp.gate_up_proj.weight, None, "swiglu")
 
 
-def _weights_of(mlp: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Weights of gate and value, where they are plain tensors of one device, dtype and shape."""
-    layers = (mlp.gate_proj, mlp.up_proj)
-    if any(type(each) is not nn.Linear or type(each.weight) is not nn.Parameter for each in layers):
-        return None
-    gate, up = (each.weight for each in layers)
-    alike = (gate.shape, gate.dtype, gate.device) == (up.shape, up.dtype, up.device)
-    plain = gate.is_contiguous() and up.is_contiguous() and gate.device.type in ("cpu", "cuda")
-    return (gate, up) if alike and plain and gate is not up else None
-
-
-def _view_joint(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
-    """Both weights as one matrix, where they lie one behind the other in one storage."""
-    size, before = gate.nbytes, gate.storage_offset() * gate.element_size()
-    if gate.data_ptr() + size != up.data_ptr() or gate.shape != up.shape:
-        return None
-    if gate.untyped_storage().nbytes() < before + 2 * size or not gate.is_contiguous():
-        return None
-    return gate.detach().as_strided((2 * gate.shape[0], gate.shape[1]), gate.stride())
-
-
-def _join(mlp: Any) -> None:
-    """Give both weights one storage: each parameter stays itself, and its data is a half of it."""
-    weights = _weights_of(mlp)
-    if weights and all(each.untyped_storage().nbytes() == each.nbytes for each in weights):
-        gate, up = weights
-        gate.data, up.data = torch.cat(weights).chunk(2)
-
-
-def _part(mlp: Any) -> None:
-    """Give each weight a storage of its own again."""
-    weights = _weights_of(mlp)
-    if weights and _view_joint(*weights) is not None:
-        for each in weights:
-            each.data = each.data.clone()
-
-
-class _JointSwiglu(torch.autograd.Function):
-    """One product forward and two backward; only the product is kept, of twice the width. torch's
-    graph of two layers keeps three tensors of the width, and multiplies twice and four times."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        both = functional.linear(x, _joint_of(gate, up))
-        ctx.save_for_backward(x, gate, up, both)
-        return activation(both, "swiglu")
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, gate, up, both = ctx.saved_tensors
-        needed = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # a derivative of this one
-            y = functional.silu(functional.linear(x, gate)) * functional.linear(x, up)
-            of = [each for each, need in zip((x, gate, up), needed, strict=True) if need]
-            found = iter(torch.autograd.grad(y, of, grad, create_graph=True))
-            return tuple(next(found) if need else None for need in needed)
-        (g, u), pull = both.chunk(2, -1), torch.empty_like(both)
-        first, second = pull.chunk(2, -1)
-        torch.ops.aten.silu_backward.grad_input(grad * u, g, grad_input=first)
-        torch.mul(grad, functional.silu(g), out=second)
-        dx = pull @ _joint_of(gate, up) if needed[0] else None
-        if not any(needed[1:]):
-            return dx, None, None
-        weights = (pull.flatten(0, -2).T @ x.flatten(0, -2)).chunk(2)
-        return dx, *(each if need else None for each, need in zip(weights, needed[1:], strict=True))
-
-
-def _joint_of(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """The same; hooks on saved tensors may have copied both."""
-    found = _view_joint(gate, up)
-    return torch.cat((gate.detach(), up.detach())) if found is None else found
-
-
-def _gated_layers(mlp: Any, x: torch.Tensor) -> Any:
-    """down(silu(gate(x)) * up(x)) as one product; a compiler gets the module's own code, in which
-    it fuses the rest."""
-    gate, up = mlp.gate_proj, mlp.up_proj
-    if torch.compiler.is_compiling() or not (_is_bare(gate, nn.Linear) and _is_bare(up, nn.Linear)):
+def _gate_joined(mlp: Any, x: torch.Tensor) -> Any:
+    """silu(gate(x)) * up(x) as one product."""
+    if not is_bare(mlp.act_fn):
         return NotImplemented
-    given = (x, gate.weight, up.weight)
-    if not _is_bare(mlp.act_fn) or not takes_plain(given) or x.dtype != gate.weight.dtype:
-        return NotImplemented
-    weight = _view_joint(gate.weight, up.weight)
-    if weight is None:
-        return NotImplemented
-    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
-        return mlp.down_proj(_JointSwiglu.apply(*given))  # type: ignore[no-untyped-call]
-    return mlp.down_proj(linear(x, weight, None, "swiglu"))
+    found = run_joint(
+        (mlp.gate_proj, mlp.up_proj), x,
+        alone=lambda x, weight, bias: linear(x, weight, bias, "swiglu"),
+        then=lambda both: activation(both, "swiglu"),
+    )  # fmt: skip
+    return NotImplemented if found is None else found
 
 
 def _lacks_gated_layers(mlp: Any) -> str:
@@ -252,6 +180,9 @@ def _lacks_gated_layers(mlp: Any) -> str:
 
 # -- attention and decoder layers ------------------------------------------------------------------
 _ROTARY = "apply_rotary_pos_emb"
+#: Layers of one input in attention, and the layer after it.
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v")
+_LAST = {"o_proj", "out_proj", "dense", "to_out"}
 
 
 def _rebind(function: Any, name: str, replaced: Any) -> Any:
@@ -306,8 +237,48 @@ def _attention(cls: Any, check: Any) -> Callable[..., Any]:
             return own(q, k, cos, sin, unsqueeze_dim)
         return check.keep(found, lambda: own(q, k, cos, sin), q)
 
-    rebound: Callable[..., Any] = _rebind(cls.forward, _ROTARY, rotate)
-    return rebound
+    return _heads_of(_rebind(cls.forward, _ROTARY, rotate), check)
+
+
+def _heads(cls: Any, check: Any) -> Callable[..., Any]:
+    return _heads_of(cls.forward, check)
+
+
+def _heads_of(own: Callable[..., Any], check: Any) -> Callable[..., Any]:
+    def forward(self: Any, hidden_states: torch.Tensor, *given: Any, **named: Any) -> Any:
+        heads = self if check.wrong or is_autocast() else _project(self, hidden_states, check)
+        return own(heads, hidden_states, *given, **named)
+
+    return forward
+
+
+def _project(attention: Any, x: torch.Tensor, check: Any) -> Any:
+    """An attention module whose projections of x are known, as one product; else the module."""
+    projections = _list_projections(attention)
+    layers = tuple(projections.values())
+    found = run_joint(layers, x)
+    if found is None:
+        return attention
+    parts = torch.split_with_sizes(found, [each.out_features for each in layers], -1)
+    parts = check.keep(parts, lambda: tuple(each(x) for each in layers), x)
+    return JointHeads(attention, x, dict(zip(projections, parts, strict=True)))
+
+
+def _list_projections(attention: Any) -> dict[str, Any]:
+    """Those of queries, keys and values; none where other layers are between them and the heads,
+    such as norms, whose kernels read whole rows."""
+    layers = {name: each for name, each in attention.named_children() if name not in _LAST}
+    names = next((each for each in _PROJECTIONS if {*each} == layers.keys()), ())
+    crosses = getattr(attention, "is_cross_attention", False)
+    return {} if crosses else {name: layers[name] for name in names}
+
+
+def _join_heads(attention: Any) -> None:
+    join_layers((*_list_projections(attention).values(),))
+
+
+def _separate_heads(attention: Any) -> None:
+    separate_layers((*_list_projections(attention).values(),))
 
 
 #: What the layers' own code names for their attention.
@@ -319,7 +290,7 @@ def _decoder_layer(cls: Any, check: Any) -> Callable[..., Any]:
 
     def forward(self: Any, hidden_states: torch.Tensor, *given: Any, **named: Any) -> Any:
         norm = self.post_attention_layernorm
-        fits = hasattr(norm, "variance_epsilon") and _is_bare(norm) and named.keys() >= _NAMED
+        fits = hasattr(norm, "variance_epsilon") and is_bare(norm) and named.keys() >= _NAMED
         fits = fits and _fits(norm, hidden_states)
         if given or check.wrong or not fits or is_autocast():
             return cls.forward(self, hidden_states, *given, **named)
@@ -332,10 +303,33 @@ def _decoder_layer(cls: Any, check: Any) -> Callable[..., Any]:
             return norm(total), total
 
         normed, total = check.keep(found, original, hidden_states)
-        added = self.mlp(normed)
-        return total + (self.resid_mlp_dropout(added) if _drops(self) else added)
+        if _drops(self):
+            return total + self.resid_mlp_dropout(self.mlp(normed))
+        return _add_layer(total, self.mlp, normed)
 
     return forward
+
+
+def _add_layer(total: torch.Tensor, mlp: Any, x: torch.Tensor) -> torch.Tensor:
+    """total + mlp(x). Without gradients, the last product of a gated layer adds to total in place,
+    once the layer was compared with its own code."""
+    gated = _gate_of(mlp, x)
+    if gated is NotImplemented or not takes_plain((gated, total, mlp.down_proj.weight)):
+        added: torch.Tensor = mlp(x)
+        return total + added
+    total.view(-1, total.shape[-1]).addmm_(gated.flatten(0, -2), mlp.down_proj.weight.T)
+    return total
+
+
+def _gate_of(mlp: Any, x: torch.Tensor) -> Any:
+    """All but the last product of a patched layer, where nothing needs the layer's own result."""
+    kind = getattr(type(mlp), "_tuner_patch", None)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not kind:
+        return NotImplemented
+    fits = isinstance(kind.run, Gated) and is_bare(mlp) and type(mlp)._tuner_first_calls.knows(x)
+    if not fits or not is_bare(mlp.down_proj, nn.Linear) or mlp.down_proj.bias is not None:
+        return NotImplemented
+    return kind.run.gate(mlp, x)
 
 
 def _drops(layer: Any) -> bool:
@@ -383,7 +377,7 @@ def _trains_on(model: Any, labels: Any, given: Any, named: dict[str, Any]) -> bo
     """Whether a call is a step of training whose loss is that of the next token."""
     if labels is None or not model.training or not torch.is_grad_enabled() or is_autocast():
         return False
-    usual = len(given) < 2 and not _OTHERS & named.keys() and _is_bare(model.lm_head, nn.Linear)
+    usual = len(given) < 2 and not _OTHERS & named.keys() and is_bare(model.lm_head, nn.Linear)
     usual = usual and model.lm_head.bias is None and model.config.return_dict
     sizes = model.lm_head.weight.shape[0] == model.config.vocab_size
     return usual and sizes and model.loss_function.__name__ == "ForCausalLMLoss"
@@ -400,6 +394,7 @@ def _transformers(name: str) -> str:
 
 _LLAMAS = "(Llama|Mistral|Qwen2|Qwen3|Phi3)"
 _ACTIVATION = rf"{_torchs('SiLU|GELU')}|{_transformers('(SiLU|GELU|NewGELU|FastGELU)Activation')}"
+_DIFFUSERS = r"diffusers\.models\.attention_processor\.Attention"
 KINDS = (
     Kind("rms_norm", _torchs("RMSNorm"), lambda norm, x: rms_norm(
         x, norm.normalized_shape, norm.weight, norm.eps), _lacks_parameters),
@@ -420,11 +415,17 @@ KINDS = (
     Kind("activation or linear", r"diffusers\.models\.activations\.GELU", _projected_gelu),
     Kind("linear with gelu", r"diffusers\.models\.activations\.GEGLU", _projected_geglu),
     Kind("linear with swiglu", _transformers("(Llama|Mistral|Qwen[23]|Gemma[23]?)MLP"),
-        _gated_layers, _lacks_gated_layers, prepare=_join, undo=_part),
-    Kind("linear with swiglu", _transformers("Phi3MLP"), _fused_gate,
+        Gated(_gate_joined), _lacks_gated_layers,
+        prepare=lambda mlp: join_layers((mlp.gate_proj, mlp.up_proj)),
+        undo=lambda mlp: separate_layers((mlp.gate_proj, mlp.up_proj))),
+    Kind("linear with swiglu", _transformers("Phi3MLP"), Gated(_gate_fused),
         lambda mlp: "" if _function_of(mlp.activation_fn) == "silu" else "no silu"),
     Kind("rotary", _transformers(rf"({_LLAMAS}|Gemma[23]?)Attention"), forward=_attention,
-        lacks=lambda module: "" if _uses(type(module).forward, _ROTARY) else "no rotary embedding"),
+        lacks=lambda module: "" if _uses(type(module).forward, _ROTARY) else "no rotary embedding",
+        prepare=_join_heads, undo=_separate_heads),
+    Kind("linear", rf"{_transformers('(ViT|Siglip|Phi)Attention')}|{_DIFFUSERS}", forward=_heads,
+        lacks=lambda module: "" if _list_projections(module) else "no layers of one input",
+        prepare=_join_heads, undo=_separate_heads),
     Kind("add_rms_norm", _transformers(rf"{_LLAMAS}DecoderLayer"), forward=_decoder_layer),
     Kind("fused_linear_cross_entropy", _transformers(rf"({_LLAMAS}|Gemma)ForCausalLM"),
         forward=_causal_lm),

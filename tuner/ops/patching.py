@@ -49,13 +49,11 @@ class FirstCalls:
 
     def keep(self, found: Any, original: Callable[[], Any], given: torch.Tensor) -> Any:
         """What was found, or the original where a first call differs from it."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self.knows(given):
             return found
-        width = given.shape[1 if given.ndim == 4 else -1] if given.ndim else 1
-        key = (given.dtype, width, given.device, torch.is_grad_enabled())
-        if key in self._known or given.is_meta or not takes_plain((given,)) or _is_captured():
+        if given.is_meta or not takes_plain((given,)) or _is_captured():
             return found
-        self._known.add(key)
+        self._known.add(_kind_of_call(given))
         with torch.no_grad():
             ours, theirs = tree_leaves(found), tree_leaves(original())
             same = len(ours) == len(theirs) and all(map(_are_close, ours, theirs))
@@ -67,10 +65,19 @@ class FirstCalls:
         )
         return original()
 
+    def knows(self, given: torch.Tensor) -> bool:
+        """Whether a call of this kind is no first one, and all were right."""
+        return _kind_of_call(given) in self._known and not self.wrong
+
     def reset(self) -> None:
         """Compare the next calls again."""
         self.wrong = False
         self._known.clear()
+
+
+def _kind_of_call(given: torch.Tensor) -> tuple[Any, ...]:
+    width = given.shape[1 if given.ndim == 4 else -1] if given.ndim else 1
+    return given.dtype, width, given.device, torch.is_grad_enabled()
 
 
 def _is_captured() -> bool:
@@ -129,10 +136,10 @@ def patch(model: nn.Module) -> Replacements:
 
     Classes of torch, transformers and diffusers are known by name: norms, activations, gated and
     other layers, rotary embeddings and decoder layers. Parameters, their names and hooks stay; the
-    two first weights of a gated layer get one storage. The first calls of each class are compared
+    weights of layers that read one input get one storage. The first calls of each class are compared
     with its own code: where they differ by more than the tolerance of the dtype, that runs again,
     with a warning. Patch a model before its CUDA graphs are captured. A model that is patched
-    already stays as it is, except that gated weights which were replaced meanwhile are joined.
+    already stays as it is, except that weights which were replaced meanwhile are joined.
     """
     found = []
     for name, module in model.named_modules():

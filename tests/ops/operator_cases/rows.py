@@ -104,7 +104,7 @@ CASES = {
             "softmax_backward": lambda: (draw(4, 6), draw(4, 6), False),
         },
         kernels={
-            "softmax": KernelCase(lambda _, t: lambda: ops.softmax(t["x"])),
+            "softmax": KernelCase(lambda _, t: lambda: ops.softmax(t["x"]), defaults=True),
             "softmax_backward": KernelCase(
                 lambda workload, t: (
                     lambda: OPERATORS["softmax_backward"](t["y"], t["dy"], workload["log"])

@@ -1,0 +1,155 @@
+"""Linear layers of one input as one product: gate and value of a layer, the projections of heads.
+
+Each parameter stays itself, and its data is a part of one storage (`join_layers`), of which a view
+is the weight of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.ops.operator import takes_plain
+
+
+def is_bare(module: nn.Module, kind: type[nn.Module] | None = None) -> bool:
+    """Whether a call of a module is its class's `forward` alone: no hooks, nothing on top."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+    bare = not any(hooks) and not module._backward_pre_hooks and "forward" not in module.__dict__
+    return bare and (kind is None or type(module) is kind)
+
+
+def _parts_of(layers: Sequence[Any]) -> list[list[nn.Parameter]]:
+    """The weights of layers and then their biases, if they have any; empty where these are not
+    plain parameters that differ in their rows alone."""
+    if not layers or any(type(each) is not nn.Linear for each in layers):
+        return []
+    biases = [each.bias for each in layers if each.bias is not None]
+    found = [[each.weight for each in layers], *([biases] if biases else [])]
+    return found if all(len(each) == len(layers) and _are_alike(each) for each in found) else []
+
+
+def _are_alike(parts: Sequence[torch.Tensor]) -> bool:
+    first = parts[0]
+    return len(set(map(id, parts))) == len(parts) and all(
+        type(each) is nn.Parameter
+        and each.is_contiguous()
+        and each.device.type in ("cpu", "cuda")
+        and (each.shape[1:], each.dtype, each.device)
+        == (first.shape[1:], first.dtype, first.device)
+        for each in parts
+    )
+
+
+def _view_joint(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """All parts as one tensor, where they lie one behind the other in one storage."""
+    first, end = parts[0], parts[0].data_ptr()
+    for each in parts:
+        if each.data_ptr() != end or not each.is_contiguous():
+            return None
+        end += each.nbytes
+    storage = first.untyped_storage()
+    if storage.data_ptr() + storage.nbytes() < end:
+        return None
+    rows = sum(map(len, parts))
+    return first.detach().as_strided((rows, *first.shape[1:]), first.stride())
+
+
+def join_layers(layers: Sequence[Any]) -> None:
+    """Give the weights of layers one storage, and their biases; shared ones stay as they are."""
+    for parts in _parts_of(layers):
+        if all(each.untyped_storage().nbytes() == each.nbytes for each in parts):
+            for each, data in zip(parts, _split(torch.cat([*parts]), parts), strict=True):
+                each.data = data
+
+
+def _split(joint: torch.Tensor, parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return torch.split_with_sizes(joint, [len(each) for each in parts])
+
+
+def separate_layers(layers: Sequence[Any]) -> None:
+    """Give each parameter a storage of its own again."""
+    for parts in _parts_of(layers):
+        if _view_joint(parts) is not None:
+            for each in parts:
+                each.data = each.data.clone()
+
+
+def _joint_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The same; hooks on saved tensors may have copied the parts."""
+    found = None if torch.is_grad_enabled() else _view_joint(parts)
+    return torch.cat(list(parts)) if found is None else found
+
+
+class _JointLinear(torch.autograd.Function):
+    """The layers of x side by side: one product forward, two backward. torch's graph of n layers
+    multiplies n and 2 n times, and adds what it pulls back to x.
+
+    parts: their weights, then their biases.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, count: int, *parts: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, *parts[:count])
+        biases = parts[count:]
+        return functional.linear(x, _joint_of(parts[:count]), _joint_of(biases) if biases else None)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        need_x, _, *needed = ctx.needs_input_grad
+        count, flat = len(weights), grad.flatten(0, -2)
+        found: list[torch.Tensor | None] = [None] * len(needed)
+        dx = grad @ _joint_of(weights) if need_x else None
+        if any(needed[:count]):
+            found[:count] = _split(flat.T @ x.flatten(0, -2), weights)
+        if any(needed[count:]):
+            found[count:] = _split(flat.sum(0), weights)
+        return dx, None, *(each if need else None for each, need in zip(found, needed, strict=True))
+
+
+def run_joint(
+    layers: Sequence[Any],
+    x: torch.Tensor,
+    alone: Callable[..., torch.Tensor] = functional.linear,
+    then: Callable[[torch.Tensor], torch.Tensor] = lambda product: product,
+) -> torch.Tensor | None:
+    """The layers of x[..., k] side by side, [..., sum of rows], as one product.
+
+    With gradients, it is `then` of the product; without, `alone` of x, the joint weight, and the
+    joint bias or None. None where the layers have to run one by one: they are not joined, have
+    hooks, or a compiler reads them, which fuses what surrounds them.
+    """
+    if torch.compiler.is_compiling() or not all(is_bare(each, nn.Linear) for each in layers):
+        return None
+    parts = _parts_of(layers)
+    given = (x, *(each for alike in parts for each in alike))
+    if not parts or not takes_plain(given) or any(each.dtype != x.dtype for each in given):
+        return None
+    joint = [_view_joint(alike) for alike in parts]
+    if any(each is None for each in joint):
+        return None
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        found: torch.Tensor = _JointLinear.apply(x, len(layers), *given[1:])  # type: ignore[no-untyped-call]
+        return then(found)
+    return alone(x, *joint, *[None] * (2 - len(joint)))
+
+
+class JointHeads:
+    """An attention module, of which some layers are known for one input; else the module."""
+
+    def __init__(self, module: Any, x: torch.Tensor, known: dict[str, torch.Tensor]) -> None:
+        self._module = module
+        for name, found in known.items():
+            setattr(self, name, _known_layer(getattr(module, name), x, found))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def _known_layer(layer: Any, x: torch.Tensor, found: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda given: found if given is x else layer(given)
