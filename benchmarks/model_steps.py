@@ -3,9 +3,11 @@
 Models of transformers with random weights and few layers of the public width, in bfloat16; the
 whole UNet of Stable Diffusion 1.5 in float16.
 Inference is timed by replays of CUDA graphs, training by events, with all arms in turn. Liger
-changes functions of the process: it comes last, in turn with the patched model. Usage:
+changes functions of the process: it comes last, in turn with the patched model. With --losses, a
+small Llama is trained as well, eager, patched, and eager with another order of summation. Usage:
 
     python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip unet] [--seconds 1.5]
+        [--plain] [--losses]
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ SUBJECTS = {
 
 def make(subject: Subject) -> Any:
     torch.manual_seed(3)
-    return subject.build().to("cuda", subject.dtype).eval()
+    with torch.device("cuda"):
+        return subject.build().to(subject.dtype).eval()
 
 
 def make_inputs(model: Any, sizes: tuple[int, int]) -> dict[str, Any]:
@@ -193,6 +196,44 @@ def run_jobs(subject: Subject, models: dict[str, Any], seconds: float, show: str
     return found
 
 
+_SMALL = Subject(
+    language("Llama", hidden_size=1024, intermediate_size=2816, num_attention_heads=16,
+             num_key_value_heads=4, vocab_size=32000), {},
+)  # fmt: skip
+#: Steps of training, batches that are repeated, and sequences and tokens of a batch.
+_STEPS, _BATCHES, _BATCH = 200, 8, (8, 512)
+
+
+def learn(patched: bool, parts: int) -> list[float]:
+    """Losses of steps of AdamW in bfloat16; the gradients of a batch are summed over its parts."""
+    model = make(_SMALL).train()
+    if patched:
+        ops.patch(model)
+    torch.manual_seed(7)
+    batches = [torch.randint(0, 32000, _BATCH, device="cuda") for _ in range(_BATCHES)]
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 3e-4), []
+    for step in range(_STEPS):
+        total = 0.0
+        for ids in batches[step % _BATCHES].chunk(parts):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss / parts
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses
+
+
+def compare_losses() -> dict[str, Any]:
+    """How far the losses of training are from those of eager torch, on average and at most."""
+    plain = learn(False, 1)
+    found: dict[str, Any] = {"first": plain[0], "last": plain[-1]}
+    for name, arm in (("ops", (True, 1)), ("eager in two parts", (False, 2))):
+        gaps = [abs(one - other) for one, other in zip(learn(*arm), plain, strict=True)]
+        found[name] = {"mean": statistics.fmean(gaps), "most": max(gaps)}
+    return found
+
+
 def judge(name: str, seconds: float, compiled: bool) -> dict[str, Any]:
     subject = SUBJECTS[name]
     models = {"eager": make(subject), "ops": make(subject)}
@@ -223,8 +264,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(SUBJECTS), choices=list(SUBJECTS))
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--plain", action="store_true", help="without compiled arms")
+    parser.add_argument("--losses", action="store_true", help="train a small model")
     options = parser.parse_args()
     result: dict[str, Any] = {"toolchain": facts(), "models": {}}
+    if options.losses:
+        result["losses"] = compare_losses()
+        print(result["losses"], flush=True)
     for name in options.models:
         try:
             result["models"][name] = judge(name, options.seconds, not options.plain)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from trained import TRAINED, tensors_of, train, widen
 
 from tuner import ops
-from tuner.ops import linear_losses, strided_rotary
+from tuner.ops import group_gradients, linear_losses, strided_rotary
 
 #: NumPy, by which the interpreter computes, warns of what overflows.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -98,13 +98,18 @@ def test_a_mean_of_no_rows_is_no_number():
     assert ops.fused_linear_cross_entropy(x, torch.randn(5, 4), target).isnan()
 
 
-def test_heads_are_rotated_by_one_launch_each_way(monkeypatch):
-    launched, launch = [], strided_rotary._rotate
+@pytest.mark.parametrize(
+    ("module", "name", "case", "times"),
+    [(strided_rotary, "_rotate", "heads, False", 2),
+     (group_gradients, "_launch", "group_norm of images", 1)],
+)  # fmt: skip
+def test_launches_of_their_own_are_few(monkeypatch, module, name, case, times):
+    launched, launch = [], getattr(module, name)
     monkeypatch.setattr(
-        strided_rotary, "_rotate", lambda *given: launched.append(launch(*given)) or launched[-1]
+        module, name, lambda *given: launched.append(launch(*given)) or launched[-1]
     )
-    train(TRAINED["heads, False"][0], tensors_of("heads, False", 5, 64))
-    assert launched == [True, True]
+    train(TRAINED[case][0], tensors_of(case, 5, 64))
+    assert launched == [True] * times
 
 
 def test_kernels_ran():

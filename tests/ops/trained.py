@@ -123,6 +123,11 @@ TRAINED = {
         groups,
         lambda rows, cols: [torch.randn(rows, 8, cols), *torch.randn(2, 8)],
     ),
+    "group_norm of images": (
+        lambda x, w, b: ops.group_norm(x, 2, w, b),
+        lambda x, w, b: functional.group_norm(x, 2, w, b),
+        lambda rows, cols: [torch.randn(64, 6, rows), *torch.randn(2, 6)],
+    ),
     **{
         f"heads, {each}": (
             partial(heads, turn=turned, interleaved=each),

@@ -12,6 +12,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernels.activation_backward.kernel import gradient_of
 from search_spaces.records import Value
 from tuner.ops import decompositions
+from tuner.ops.group_gradients import group_gradients
 from tuner.ops.moments import row_moments
 from tuner.ops.operator import WIDE, Operator
 from tuner.ops.overriding import overridable
@@ -153,19 +154,26 @@ def _save_groups(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> Non
 
 
 def _backward_of_group_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    """By torch's own kernel, which takes the moments in the dtype of x."""
     x, weight, bias = ctx.saved_tensors
-    (batch, channels), groups = x.shape[:2], ctx.groups
-    if torch.is_grad_enabled():  # that kernel has no gradient
-        given = [each for each in ctx.saved_tensors if each.requires_grad]
-        out = _group_norm_of_torch(x, weight, bias, groups, ctx.eps)
-        found = iter(torch.autograd.grad(out, given, grad, create_graph=True))
+    if torch.is_grad_enabled():  # neither kernel has a gradient
+        needed = [each for each in ctx.saved_tensors if each.requires_grad]
+        out = _group_norm_of_torch(x, weight, bias, ctx.groups, ctx.eps)
+        found = iter(torch.autograd.grad(out, needed, grad, create_graph=True))
         return *(next(found) if e.requires_grad else None for e in ctx.saved_tensors), None, None
-    x, grad, pixels = x.contiguous(), grad.contiguous(), x.numel() // (batch * channels)
-    rstd, mean = row_moments(x.view(batch * groups, -1), ctx.eps, centred=True)
+    given = grad.contiguous(), x.contiguous(), weight, ctx.groups, ctx.eps
+    return *(group_gradients(*given) or _group_gradients_of_torch(*given)), None, None
+
+
+def _group_gradients_of_torch(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """By torch's own kernel, which takes the moments in the dtype of x."""
+    batch, channels = x.shape[:2]
+    rstd, mean = row_moments(x.view(batch * groups, -1), eps, centred=True)
     saved = [each.to(x.dtype).view(batch, groups) for each in (mean, rstd)]
-    shape, backward = (batch, channels, pixels, groups), torch.ops.aten.native_group_norm_backward
-    return *backward(grad, x, *saved, weight, *shape, [True, True, True]), None, None
+    shape = batch, channels, x.numel() // (batch * channels), groups
+    backward = torch.ops.aten.native_group_norm_backward
+    return tuple(backward(dy, x, *saved, weight, *shape, [True, True, True]))
 
 
 _group_norm = Operator[torch.Tensor](

@@ -135,11 +135,11 @@ def patch(model: nn.Module) -> Replacements:
     """Put operators into the modules of a model, in place; `unpatch` takes them out.
 
     Classes of torch, transformers and diffusers are known by name: norms, activations, gated and
-    other layers, rotary embeddings and decoder layers. Parameters, their names and hooks stay; the
-    weights of layers that read one input get one storage. The first calls of each class are compared
-    with its own code: where they differ by more than the tolerance of the dtype, that runs again,
-    with a warning. Patch a model before its CUDA graphs are captured. A model that is patched
-    already stays as it is, except that weights which were replaced meanwhile are joined.
+    other layers, rotary embeddings and decoder layers. Parameters, their names and hooks stay;
+    weights of layers that read one input get one storage. The first calls of each class are
+    compared with its own code: where they differ by more than the tolerance of the dtype, that runs
+    again, with a warning. Patch a model before its CUDA graphs are captured. A model that is
+    patched already stays as it is, except that weights which were replaced meanwhile are joined.
     """
     found = []
     for name, module in model.named_modules():
