@@ -21,6 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 run_kernels()
 #: Chunks of linear losses have 128 tokens.
 linear_losses._CHUNK_BYTES = 1
+#: Groups are few.
+group_gradients._FEWEST = 1
 
 
 def near(found, exact, bound=3e-5):

@@ -126,7 +126,7 @@ TRAINED = {
     "group_norm of images": (
         lambda x, w, b: ops.group_norm(x, 2, w, b),
         lambda x, w, b: functional.group_norm(x, 2, w, b),
-        lambda rows, cols: [torch.randn(64, 6, rows), *torch.randn(2, 6)],
+        lambda rows, cols: [torch.randn(3, 6, cols), *torch.randn(2, 6)],
     ),
     **{
         f"heads, {each}": (
