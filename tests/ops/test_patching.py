@@ -219,13 +219,38 @@ def test_a_second_derivative_of_a_gated_layer():
 @pytest.mark.parametrize("name", ["llama", "phi3", "vit"])
 def test_a_patched_model_is_compiled_whole(name):
     model, inputs = model_of(name)
-    expected = call(model, inputs)
+    expected, wanted = call(model, inputs), gradients(model, inputs)
+    wanted = {key: each.clone() for key, each in wanted.items()}
     ops.patch(model)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    found = call(compiled, inputs)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    found.square().mean().backward()
+    torch.testing.assert_close(call(compiled, inputs), expected, rtol=1e-4, atol=1e-5)
+    found = gradients(compiled, inputs)
+    assert {f"_orig_mod.{key}" for key in wanted} == found.keys()
+    for key, gradient in wanted.items():
+        torch.testing.assert_close(found[f"_orig_mod.{key}"], gradient, rtol=1e-3, atol=1e-5)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_layers_of_one_input_are_one_product_in_a_graph(apart):
+    model, inputs = model_of("llama")
+    inner, x = model.model, {"input_ids": inputs["input_ids"]}
+    expected = call(inner, x)
+    ops.patch(inner)
+    seen = []
+
+    def read(graph, _):
+        seen.extend(f"{node.target}" for node in graph.graph.nodes)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(inner, fullgraph=True, backend=read)
+    if apart:
+        for each in inner.parameters():
+            each.data = each.data.clone()
+    torch.testing.assert_close(call(compiled, x), expected, rtol=1e-4, atol=1e-5)
+    assert seen.count("tuner.joint_linear") == 2 * 2
     torch.compiler.reset()
 
 

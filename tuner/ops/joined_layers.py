@@ -1,7 +1,8 @@
 """Linear layers of one input as one product: gate and value of a layer, the projections of heads.
 
 Each parameter stays itself, and its data is a part of one storage (`join_layers`), of which a view
-is the weight of the product.
+is the weight of the product. A graph that is compiled has an operator instead, which looks for that
+view when it runs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.ops.operator import takes_plain
+
+#: Of the first of layers that were joined.
+_MARK = "_tuner_joined"
 
 
 def is_bare(module: nn.Module, kind: type[nn.Module] | None = None) -> bool:
@@ -61,10 +65,13 @@ def _view_joint(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 def join_layers(layers: Sequence[Any]) -> None:
     """Give the weights of layers one storage, and their biases; shared ones stay as they are."""
-    for parts in _parts_of(layers):
+    found = _parts_of(layers)
+    for parts in found:
         if all(each.untyped_storage().nbytes() == each.nbytes for each in parts):
             for each, data in zip(parts, _split(torch.cat([*parts]), parts), strict=True):
                 each.data = data
+    if found:
+        setattr(layers[0], _MARK, all(_view_joint(parts) is not None for parts in found))
 
 
 def _split(joint: torch.Tensor, parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -74,15 +81,16 @@ def _split(joint: torch.Tensor, parts: Sequence[torch.Tensor]) -> tuple[torch.Te
 def separate_layers(layers: Sequence[Any]) -> None:
     """Give each parameter a storage of its own again."""
     for parts in _parts_of(layers):
+        vars(layers[0]).pop(_MARK, None)
         if _view_joint(parts) is not None:
             for each in parts:
                 each.data = each.data.clone()
 
 
 def _joint_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The same; hooks on saved tensors may have copied the parts."""
-    found = None if torch.is_grad_enabled() else _view_joint(parts)
-    return torch.cat(list(parts)) if found is None else found
+    """The same; the parts may lie apart, for example where hooks on saved tensors copied them."""
+    found = _view_joint(parts)
+    return torch.cat([*parts]) if found is None else found
 
 
 class _JointLinear(torch.autograd.Function):
@@ -104,7 +112,8 @@ class _JointLinear(torch.autograd.Function):
         need_x, _, *needed = ctx.needs_input_grad
         count, flat = len(weights), grad.flatten(0, -2)
         found: list[torch.Tensor | None] = [None] * len(needed)
-        dx = grad @ _joint_of(weights) if need_x else None
+        joint = torch.cat(weights) if torch.is_grad_enabled() else _joint_of(weights)
+        dx = grad @ joint if need_x else None
         if any(needed[:count]):
             found[:count] = _split(flat.T @ x.flatten(0, -2), weights)
         if any(needed[count:]):
@@ -112,6 +121,52 @@ class _JointLinear(torch.autograd.Function):
         return dx, None, *(each if need else None for each, need in zip(found, needed, strict=True))
 
 
+# -- in graphs -------------------------------------------------------------------------------------
+def _multiply(
+    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    return functional.linear(x, _joint_of(weights), _joint_of(biases) if biases else None)
+
+
+def _pull(grad: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    return grad @ _joint_of(weights)
+
+
+def _fake_product(
+    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], sum(len(each) for each in weights)))
+
+
+def _fake_pulled(grad: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    return grad.new_empty((*grad.shape[:-1], weights[0].shape[1]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weights, ctx.biases = inputs[0], inputs[1], len(inputs[2])
+    ctx.save_for_backward(x, *weights)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, *weights = ctx.saved_tensors
+    flat = grad.flatten(0, -2)
+    dx = torch.ops.tuner.joint_linear_backward(grad, weights)
+    found = _split(flat.T @ x.flatten(0, -2), weights)
+    return dx, [*found], [*_split(flat.sum(0), weights)] if ctx.biases else []
+
+
+for _name, _schema, _run, _fake in (
+    ("joint_linear", "(Tensor x, Tensor[] weights, Tensor[] biases) -> Tensor", _multiply,
+     _fake_product),
+    ("joint_linear_backward", "(Tensor grad, Tensor[] weights) -> Tensor", _pull, _fake_pulled),
+):  # fmt: skip
+    torch.library.define(f"tuner::{_name}", _schema, tags=(torch.Tag.needs_exact_strides,))
+    torch.library.impl(f"tuner::{_name}", "CompositeExplicitAutograd")(_run)
+    torch.library.register_fake(f"tuner::{_name}")(_fake)
+torch.library.register_autograd("tuner::joint_linear", _backward, setup_context=_save)
+
+
+# -- calls -----------------------------------------------------------------------------------------
 def run_joint(
     layers: Sequence[Any],
     x: torch.Tensor,
@@ -120,12 +175,27 @@ def run_joint(
 ) -> torch.Tensor | None:
     """The layers of x[..., k] side by side, [..., sum of rows], as one product.
 
-    With gradients, it is `then` of the product; without, `alone` of x, the joint weight, and the
-    joint bias or None. None where the layers have to run one by one: they are not joined, have
-    hooks, or a compiler reads them, which fuses what surrounds them.
+    With gradients and in graphs, it is `then` of the product; without, `alone` of x, the joint
+    weight, and the joint bias or None. None where the layers have to run one by one: they are not
+    joined, have hooks, or are of another dtype.
     """
-    if torch.compiler.is_compiling() or not all(is_bare(each, nn.Linear) for each in layers):
+    if not layers or not all(is_bare(each, nn.Linear) for each in layers):
         return None
+    if torch.compiler.is_compiling():
+        if not getattr(layers[0], _MARK, False) or x.dtype != layers[0].weight.dtype:
+            return None
+        weights, biases = [each.weight for each in layers], [each.bias for each in layers]
+        given = (x, weights, biases if biases[0] is not None else [])
+        return then(torch.ops.tuner.joint_linear(*given))
+    return _run_at_once(layers, x, alone, then)
+
+
+def _run_at_once(
+    layers: Sequence[Any],
+    x: torch.Tensor,
+    alone: Callable[..., torch.Tensor],
+    then: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor | None:
     parts = _parts_of(layers)
     given = (x, *(each for alike in parts for each in alike))
     if not parts or not takes_plain(given) or any(each.dtype != x.dtype for each in given):
