@@ -34,6 +34,14 @@ def state(model):
     }
 
 
+def check_gradients(found, wanted):
+    assert found.keys() == wanted.keys()
+    largest = max(float(each.abs().max()) for each in wanted.values())
+    for key, gradient in found.items():  # that of a bias of keys is nought
+        bound = 1e-4 * float(wanted[key].abs().max()) + 1e-6 * largest
+        torch.testing.assert_close(gradient, wanted[key], rtol=1e-3, atol=bound)
+
+
 #: An operator that each model needs at least.
 RUNS = {
     "llama": {"rms_norm", "rotary", "add_rms_norm", "linear with swiglu"},
@@ -65,11 +73,7 @@ def test_a_patched_model_computes_the_same(name):
         with torch.no_grad():
             torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
     found = gradients(model, inputs)
-    assert found.keys() == wanted.keys()
-    largest = max(float(each.abs().max()) for each in wanted.values())
-    for key, gradient in found.items():  # that of a bias of keys is nought
-        bound = 1e-4 * float(wanted[key].abs().max()) + 1e-6 * largest
-        torch.testing.assert_close(gradient, wanted[key], rtol=1e-3, atol=bound)
+    check_gradients(found, wanted)
     after = model.state_dict()
     assert list(after) == list(weights)
     assert all(torch.equal(after[key], each) for key, each in weights.items())
@@ -226,9 +230,7 @@ def test_a_patched_model_is_compiled_whole(name):
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(call(compiled, inputs), expected, rtol=1e-4, atol=1e-5)
     found = gradients(compiled, inputs)
-    assert {f"_orig_mod.{key}" for key in wanted} == found.keys()
-    for key, gradient in wanted.items():
-        torch.testing.assert_close(found[f"_orig_mod.{key}"], gradient, rtol=1e-3, atol=1e-5)
+    check_gradients({key.removeprefix("_orig_mod."): each for key, each in found.items()}, wanted)
     torch.compiler.reset()
 
 
