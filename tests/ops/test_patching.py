@@ -230,7 +230,7 @@ def test_a_patched_model_is_compiled_whole(name):
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(call(compiled, inputs), expected, rtol=1e-4, atol=1e-5)
     found = gradients(compiled, inputs)
-    check_gradients({key.removeprefix("_orig_mod."): each for key, each in found.items()}, wanted)
+    check_gradients({key: found[f"_orig_mod.{key}"] for key in wanted}, wanted)
     torch.compiler.reset()
 
 
