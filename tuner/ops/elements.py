@@ -127,29 +127,34 @@ def swiglu(x: torch.Tensor) -> torch.Tensor:
 
 # -- group norm ------------------------------------------------------------------------------------
 def _group_norm_problem(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float, last: bool
 ) -> Problem | None:
-    if x.ndim < 3 or as_rows(x) is None or not are_vectors(x.shape[1], x, weight, bias):
+    channels = x.shape[-1 if last else 1] if x.ndim > 2 else 0
+    if not channels or as_rows(x) is None or not are_vectors(channels, x, weight, bias):
         return None
-    batch, channels = x.shape[:2]
-    if eps <= 0 or groups < 1 or channels % groups or x.numel() == groups:  # one value each
+    batch, size = x.shape[0], x.numel()
+    if eps <= 0 or groups < 1 or channels % groups or size == groups:  # one value each
         return None
-    flat = x.view(batch, channels, -1)
-    dims: dict[str, Value] = {"batch": batch, "channels": channels, "pixels": flat.shape[2]}
-    dims |= {"groups": groups, "layout": "nchw", "dtype": dtype_name(x)}
+    flat = x.view(batch, -1, channels) if last else x.view(batch, channels, -1)
+    dims: dict[str, Value] = {"batch": batch, "channels": channels}
+    dims |= {"pixels": flat.shape[1 if last else 2], "groups": groups}
+    dims |= {"layout": "nhwc" if last else "nchw", "dtype": dtype_name(x)}
     dims |= {} if eps == 1e-5 else {"eps": eps}
     tensors = {"x": flat, "weight": weight, "bias": bias}
     return Problem("group_norm", dims, tensors, {"out": x.shape})
 
 
 def _group_norm_of_torch(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float, last: bool
 ) -> torch.Tensor:
-    return functional.group_norm(x, groups, weight, bias, eps)
+    if not last:
+        return functional.group_norm(x, groups, weight, bias, eps)
+    found = functional.group_norm(x.movedim(-1, 1), groups, weight, bias, eps)
+    return found.movedim(1, -1).contiguous()
 
 
 def _save_groups(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, weight, bias, ctx.groups, ctx.eps = inputs
+    x, weight, bias, ctx.groups, ctx.eps, ctx.last = inputs
     ctx.save_for_backward(x, weight, bias)
 
 
@@ -157,11 +162,14 @@ def _backward_of_group_norm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, weight, bias = ctx.saved_tensors
     if torch.is_grad_enabled():  # neither kernel has a gradient
         needed = [each for each in ctx.saved_tensors if each.requires_grad]
-        out = _group_norm_of_torch(x, weight, bias, ctx.groups, ctx.eps)
+        out = _group_norm_of_torch(x, weight, bias, ctx.groups, ctx.eps, ctx.last)
         found = iter(torch.autograd.grad(out, needed, grad, create_graph=True))
-        return *(next(found) if e.requires_grad else None for e in ctx.saved_tensors), None, None
+        return *(next(found) if e.requires_grad else None for e in ctx.saved_tensors), *[None] * 3
+    if ctx.last:
+        x, grad = x.movedim(-1, 1), grad.movedim(-1, 1)
     given = grad.contiguous(), x.contiguous(), weight, ctx.groups, ctx.eps
-    return *(group_gradients(*given) or _group_gradients_of_torch(*given)), None, None
+    dx, *others = group_gradients(*given) or _group_gradients_of_torch(*given)
+    return dx.movedim(1, -1) if ctx.last else dx, *others, *[None] * 3
 
 
 def _group_gradients_of_torch(
@@ -176,9 +184,10 @@ def _group_gradients_of_torch(
     return tuple(backward(dy, x, *saved, weight, *shape, [True, True, True]))
 
 
+#: last: of x[batch, ..., channels], the layout of channels_last; else of x[batch, channels, ...].
 _group_norm = Operator[torch.Tensor](
     "group_norm",
-    "(Tensor x, Tensor weight, Tensor bias, int groups, float eps) -> Tensor",
+    "(Tensor x, Tensor weight, Tensor bias, int groups, float eps, bool last) -> Tensor",
     _group_norm_of_torch,
     _group_norm_problem,
     setup_context=_save_groups,
@@ -195,10 +204,15 @@ def group_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """Group norm of images, as `torch.nn.functional.group_norm`."""
+    """Group norm of images, as `torch.nn.functional.group_norm`. The result has the memory format
+    of the input, channels_last too, which torch's has on a CPU alone."""
     if weight is None or bias is None:
         return functional.group_norm(input, num_groups, weight, bias, eps)
-    return _group_norm(input, weight, bias, num_groups, eps)
+    given = weight, bias, num_groups, eps
+    images = input.ndim == 4 and not input.is_contiguous()
+    if images and input.is_contiguous(memory_format=torch.channels_last):
+        return _group_norm(input.permute(0, 2, 3, 1), *given, True).permute(0, 3, 1, 2)
+    return _group_norm(input, *given, False)
 
 
 # -- nearest center --------------------------------------------------------------------------------

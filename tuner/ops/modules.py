@@ -402,6 +402,10 @@ KINDS = (
         x, norm.normalized_shape, norm.weight, norm.bias, norm.eps), _lacks_parameters),
     Kind("group_norm", _torchs("GroupNorm"), lambda norm, x: group_norm(
         x, norm.num_groups, norm.weight, norm.bias, norm.eps), _lacks_parameters),
+    Kind("channels_last", r"diffusers\.models\.unets\.unet_2d_condition\.UNet2DConditionModel",
+        lambda unet, x: NotImplemented,
+        prepare=lambda unet: unet.to(memory_format=torch.channels_last),
+        undo=lambda unet: unet.to(memory_format=torch.contiguous_format)),
     Kind("conv2d", _torchs("Conv2d"), lambda conv, x: conv2d(
         x, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups),
         lambda conv: "a bias" if conv.bias is not None else

@@ -32,6 +32,8 @@ def _group_norm(s: Sampler) -> Sample:
     dtype, groups = s.dtype(), s.pick(1, 2, 3)
     channels = groups * s.pick(1, 2, 4)
     x = s.tensor(s.size(), channels, s.size(), dtype=dtype, edges=EDGES)
+    if s.pick(True, False):
+        x = x[..., None].to(memory_format=torch.channels_last)
     given = [x, *(s.tensor(channels, dtype=dtype) for _ in "wb")]
     return Sample(
         lambda x, w, b: ops.group_norm(x, groups, w, b),
@@ -61,10 +63,12 @@ def _call_backward(workload, t):
 
 
 def _call_group_norm(workload, t):
-    if workload["layout"] != "nchw":
-        return None
     groups, eps = workload.size("groups"), workload.get("eps", 1e-5)
-    return lambda: ops.group_norm(t["x"], groups, t["weight"], t["bias"], eps)
+    if workload["layout"] == "nchw":
+        return lambda: ops.group_norm(t["x"], groups, t["weight"], t["bias"], eps)
+    images = t["x"][:, None].permute(0, 3, 1, 2)  # channels_last
+    given = images, groups, t["weight"], t["bias"], eps
+    return lambda: ops.group_norm(*given).permute(0, 2, 3, 1)[:, 0]
 
 
 CASES = {
@@ -94,7 +98,7 @@ CASES = {
             )
         },
         graphs={"group_norm": lambda x: ops.group_norm(x.view(-1, 8, 4), 4, _B, _W)},
-        arguments={"group_norm": lambda: (draw(2, 4, 3), draw(4), draw(4), 2, 1e-5)},
+        arguments={"group_norm": lambda: (draw(2, 4, 3), draw(4), draw(4), 2, 1e-5, False)},
         kernels={"group_norm": KernelCase(_call_group_norm, interpreted=False)},
         signature=functional.group_norm,
     ),
