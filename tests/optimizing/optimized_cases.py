@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
@@ -14,8 +17,12 @@ from search_spaces import registry
 from search_spaces.recorded.model_calls import read_calls
 from search_spaces.records import Workload
 from tuner import ops, runtime
+from tuner.cli.programs import hooked_environment
 from tuner.ops.operator import OPERATORS
-from tuner.optimizing.optimization import try_tables, turn_on
+from tuner.optimizing.optimization import compare_step, list_ways, try_tables, turn_on
+from tuner.optimizing.program import Program
+from tuner.optimizing.program_record import record_program
+from tuner.optimizing.step_comparison import PLAIN, TODAY
 from tuner.optimizing.step_record import record_step
 
 DEVICE = "NVIDIA Test"
@@ -65,7 +72,7 @@ def test_a_step_is_recorded_by_kind(tmp_path, make):
 def test_a_planted_worse_table_is_not_shipped(tmp_path):
     plant(tmp_path / "new")
     record, tables = record_step(step, tmp_path), tmp_path / "tables"
-    result = try_tables(step, record, [], tmp_path / "new", tables)
+    result = try_tables(partial(compare_step, step, tables), record, [], tmp_path / "new", tables)
     assert not result.comparison.ships
     assert result.comparison.over_today.low > 0
     assert not result.written
@@ -78,8 +85,9 @@ def test_a_better_table_is_shipped_and_in_use(tmp_path):
     tables = tmp_path / "tables"
     plant(tables)
     plant(tmp_path / "new", 0.1, "eager")
+    compare = partial(compare_step, lambda: ops.softmax(X), tables)
     record = record_step(lambda: ops.softmax(X), tables)
-    result = try_tables(lambda: ops.softmax(X), record, [], tmp_path / "new", tables)
+    result = try_tables(compare, record, [], tmp_path / "new", tables)
     assert result.comparison.ships
     assert [path.read_bytes() for path in result.written] == [
         (tmp_path / "new" / "softmax.json").read_bytes()
@@ -89,6 +97,34 @@ def test_a_better_table_is_shipped_and_in_use(tmp_path):
     assert [(use.implementation, use.reason) for use in ops.report()] == [
         ("eager", "fastest in its entry")
     ]
+
+
+PROGRAM = """
+import torch
+from torch.nn import functional
+x = torch.randn(4, 32)
+torch.compile(functional.softmax)(x, -1) if "TORCH_COMPILE_DISABLE" in os.environ else None
+functional.softmax(x, -1)
+from tuner import ops
+ops.softmax(x.double())
+print(" ".join(each.implementation for each in ops.report()))
+"""
+
+
+def test_a_program_runs_operators_by_the_tables_in_place_of_torchs_functions(tmp_path):
+    plant(tmp_path)
+    command = [sys.executable, "-c", f"import os{PROGRAM}"]
+    ways = list_ways(Program(command, hooked_environment()), tmp_path)
+    outcome, record = record_program(ways[PLAIN], ways[TODAY], tmp_path)
+    assert outcome.last_line == "eager"
+    (call,) = record.calls
+    assert (call.kernel, dict(call.dims), call.count) == ("softmax", SOFTMAX, 2)
+    assert (call.known, call.gain) == (True, 9.0)
+    assert record.seconds == call.seconds > 0
+    assert sorted(ways[TODAY].run().last_line.split()) == ["eager", "tuned"]
+    apply = ["-m", "tuner", "apply", "--operators", "--tables", tmp_path, "--", *command]
+    done = subprocess.run([sys.executable, *apply], capture_output=True, text=True, check=True)
+    assert (sorted(done.stdout.split()), done.stderr) == (["eager", "tuned"], "")
 
 
 def test_what_ships_decides_in_this_process(tmp_path):

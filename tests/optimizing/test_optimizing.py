@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -149,6 +150,23 @@ def test_winners_are_added_to_the_tables_that_are_there(tmp_path, monkeypatch):
     assert "no such" in wrong.note
     bring_back(tables)
     assert [each.key for each in runtime.read(path).entries] == [{"n": 100}]
+
+
+def test_ctrl_c_ends_the_tuning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scale.py").write_text(KERNEL)
+    calls = [CallTime("scale.py:Scale", {"n": n}, 1, 1.0, 1.0, False, "") for n in (100, 200)]
+    told = []
+
+    def interrupt(progress):
+        if not told:
+            told.append(progress)
+            signal.raise_signal(signal.SIGINT)
+
+    with tuner.session(settings=SETTINGS, progress=False, on_progress=interrupt) as session:
+        ranked = [(each, 0.5) for each in calls]
+        found = tune_calls(session, ranked, time.monotonic() + 60, tmp_path / "made")
+    assert [(each.call, each.note) for each in found] == [(calls[0], "interrupted")]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tuner.runtime._import_watch import after_import
 
 if TYPE_CHECKING:
     from tuner.capturing.recorder import Recorder
@@ -31,32 +29,8 @@ try_calls(pathlib.Path(sys.argv[1]))
 
 
 def begin() -> None:
-    """Record as soon as Triton is imported, where `tuner capture` has started this process."""
-    if os.environ.get(FOLDER):
-        sys.meta_path.insert(0, _CapturedFinder())
-
-
-class _CapturedFinder:
-    """Waits for the import of Triton."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "triton":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            _record()
-
-        loader.exec_module = exec_module
-        return spec
+    """Record as soon as Triton is imported; `tuner capture` has started this process."""
+    after_import("triton", _record)
 
 
 def _record() -> None:

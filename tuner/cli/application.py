@@ -48,6 +48,7 @@ _COMMANDS = {
     "history": "history:history",
     "regressions": "history:regressions",
     "compare": "compare:compare",
+    "optimize": "optimize:optimize",
     "apply": "programs:apply",
     "bench": "bench:bench",
     "verify": "verify:verify",
@@ -125,8 +126,8 @@ def make_app(name: str | None = None) -> typer.Typer:
                 known.cls = _Command
             made.add_typer(command, name=each)
         else:
-            # What follows the program to capture belongs to that program.
-            given = {"allow_interspersed_args": False} if each == "capture" else None
+            # What follows the program belongs to that program.
+            given = {"allow_interspersed_args": False} if each in ("capture", "optimize") else None
             made.command(each, cls=_Command, context_settings=given)(command)
     return made
 

@@ -63,7 +63,7 @@ def capture(
     """
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise TunerError(f"--output {output}: cannot be written", "name another file")
-    program = _find_program(command[0])
+    program = find_program(command[0])
     with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
         code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)
         calls = _merge_calls(Path(folder))
@@ -83,7 +83,7 @@ def _run(command: Sequence[str], folder: Path, contents: KeptContents, *, tried:
     from tuner.capturing import child
 
     environment = {
-        **_environment(Path(child.__file__).parent / "startup"),
+        **hooked_environment(),
         child.FOLDER: f"{folder}",
         child.CONTENTS: f"{contents}",
         child.TRIED: "1" if tried else "0",
@@ -152,6 +152,10 @@ def apply(
     report: Annotated[
         bool, flag("--report", help="At its end, each process lists kernels and launches.")
     ] = False,
+    operators: Annotated[
+        bool,
+        flag("--operators", help="Run operators in place of torch's functions, too."),
+    ] = False,
 ) -> None:
     """Run a program whose libraries launch their kernels from tables.
 
@@ -166,10 +170,12 @@ def apply(
             raise TunerError(f"{path}: there is no such table or folder", "name one with --tables")
     if command[0].endswith(".py"):
         command = [sys.executable, *command]
-    program = _find_program(command[0])
+    program = find_program(command[0])
+    listed = os.pathsep.join(f"{path.resolve()}" for path in paths)
     environment = {
-        **_environment(_SITE),
-        "TUNER_APPLY": os.pathsep.join(f"{path.resolve()}" for path in paths),
+        **hooked_environment(),
+        "TUNER_APPLY": listed,
+        **({"TUNER_OPERATORS": "1", "TUNER_TABLES": listed} if operators else {}),
         **({"TUNER_APPLY_REPORT": "1"} if report else {}),
         **({"TUNER_MISS": miss} if miss else {}),
     }
@@ -178,7 +184,7 @@ def apply(
     os.execve(program, command, environment)
 
 
-def _find_program(name: str) -> str:
+def find_program(name: str) -> str:
     """The path of a program. Raises `TunerError` without one."""
     program = shutil.which(name)
     if program is None:
@@ -186,7 +192,7 @@ def _find_program(name: str) -> str:
     return program
 
 
-def _environment(site: Path) -> dict[str, str]:
-    """The environment in which every Python process runs the `sitecustomize` of a folder."""
-    paths = [f"{site}", os.environ.get("PYTHONPATH", "")]
+def hooked_environment() -> dict[str, str]:
+    """The environment in which every Python process of a program begins with `tuner/site`."""
+    paths = [f"{_SITE}", os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

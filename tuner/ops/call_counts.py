@@ -1,8 +1,8 @@
 """The kinds of calls that operators have had: of a scope, or those that a process has missed.
 
 With `TUNER_RECORD=FOLDER`, a process writes every ten minutes and at its end what no entry of a
-table served, as a file of `search_spaces.recorded.model_calls`. Decisions count calls anyway, so
-that a call costs nothing more.
+table served, as a file of `search_spaces.recorded.model_calls`; with `TUNER_RECORD_ALL=1` too, all
+calls that a kernel can take. Decisions count calls anyway, so that a call costs nothing more.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ class Scope:
 
 
 class Misses:
-    """What no entry of a table has served in this process, with its frequency."""
+    """What no entry of a table has served in this process, with its frequency; or all calls."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, also_known: bool = False) -> None:
+        self._folder, self._also_known = folder, also_known
         #: Calls of decisions that were forgotten.
         self._former: Counter[_Kind] = Counter()
 
     def keep(self, decisions: Sequence[Decision]) -> None:
         """Count the calls of decisions that are about to be forgotten."""
-        self._former += _count_misses(decisions)
+        self._former += self._count(decisions)
 
     def write(self) -> None:
         """Write the file of this process, if there is anything to write and a place for it."""
         now = [each for operator in OPERATORS.values() for each in operator.decisions()]
-        counts = self._former + _count_misses(now)
+        counts = self._former + self._count(now)
         calls = [ModelCall(name, dict(dims), count) for (name, dims), count in counts.items()]
         path = self._folder / f"calls-{socket.gethostname()}-{os.getpid()}.json"
         with suppress(TunerError, OSError):
@@ -93,13 +93,12 @@ class Misses:
             time.sleep(_EVERY_S)
             self.write()
 
-
-def _count_misses(decisions: Iterable[Decision]) -> Counter[_Kind]:
-    counts: Counter[_Kind] = Counter()
-    for each in decisions:
-        if each.kernel and not (each.choice.known or each.waits):
-            counts[each.kernel, (*each.key.items(),)] += each.calls
-    return +counts
+    def _count(self, decisions: Iterable[Decision]) -> Counter[_Kind]:
+        counts: Counter[_Kind] = Counter()
+        for each in decisions:
+            if each.kernel and (self._also_known or not (each.choice.known or each.waits)):
+                counts[each.kernel, (*each.key.items(),)] += each.calls
+        return +counts
 
 
 def rotate(folder: Path) -> None:
@@ -110,9 +109,10 @@ def rotate(folder: Path) -> None:
 
 
 def record_misses(environment: Mapping[str, str]) -> None:
-    """Write what this process misses, where `TUNER_RECORD` names a folder."""
+    """Write what this process misses, or all of it, where `TUNER_RECORD` names a folder."""
     if folder := environment.get("TUNER_RECORD"):
-        misses = Misses(Path(folder).absolute())
+        also_known = environment.get("TUNER_RECORD_ALL") == "1"
+        misses = Misses(Path(folder).absolute(), also_known=also_known)
         BEFORE_FORGETTING.append(misses.keep)
         atexit.register(misses.write)
         threading.Thread(target=misses.write_regularly, daemon=True, name="TUNER_RECORD").start()

@@ -22,7 +22,8 @@ def tune_calls(
 ) -> list[TunedCall]:
     """Tune calls in this order until the deadline; entries that are surely ahead go into `folder`.
 
-    ranked: calls with the seconds that each may save. deadline_s: by `time.monotonic`.
+    ranked: calls with the seconds that each may save. deadline_s: by `time.monotonic`. A Ctrl-C
+    ends the tuning as the deadline does.
     """
     found = []
     for at, (call, _) in enumerate(ranked):
@@ -35,6 +36,9 @@ def tune_calls(
             found.append(_publish(call, result, folder))
         except TunerError as error:
             found.append(TunedCall(call, note=error.message))
+        except KeyboardInterrupt:  # what was found so far is worth a comparison
+            found.append(TunedCall(call, note="interrupted"))
+            break
     return found
 
 

@@ -1,11 +1,15 @@
-"""`optimize`: record a step, tune what is worth it, and keep what makes the whole step faster."""
+"""Record a step or a program, tune what is worth it, and keep what makes the whole faster."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
@@ -16,12 +20,16 @@ from tuner.ops.operator import OPERATORS
 from tuner.ops.patching import Replacing
 from tuner.optimizing.candidate_tables import copy_tables, list_new, publish_tables, tune_calls
 from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
-from tuner.optimizing.step_comparison import NEW, PLAIN, TODAY, judge, time_step
+from tuner.optimizing.program import Outcome, Program, time_programs
+from tuner.optimizing.program_record import record_program
+from tuner.optimizing.step_comparison import NEW, PLAIN, TODAY, Times, judge, time_step
 from tuner.optimizing.step_record import Side, Step, StepRecord, record_step
 from tuner.optimizing.worthwhile_calls import rank_calls
 from tuner.settings.sections import parse_duration
 
 _TABLES = "TUNER_TABLES"
+#: Times the whole in all ways; the folder is of candidate tables.
+Compare: TypeAlias = Callable[[Path | None], Times]
 
 
 def optimize(
@@ -41,39 +49,84 @@ def optimize(
     surely faster with new tables than in both other ways, they are written into the folder
     `tables`, which comes first in TUNER_TABLES of this process.
 
-    budget: of the tuning, seconds or text such as "30m". progress: as of `tune`. The folder also
-    gets `calls/calls.json`, the kinds of calls of the step. Raises `TunerError` for a budget that
-    is no duration, and what the step raises.
+    budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
+    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of the step, and the results
+    of the tuning, which are used again. Raises `TunerError` for a budget that is no duration, and
+    what the step raises.
     """
-    folder = Path(tables).absolute()
-    deadline_s = time.monotonic() + _seconds(budget)
+    folder, search_s = Path(tables).absolute(), read_budget(budget)
     record = record_step(step, folder)
+    return _tune(record, search_s, folder, progress, partial(compare_step, step, folder))
+
+
+def optimize_program(
+    program: Program, *, budget: float, tables: Path, progress: bool | None = None
+) -> OptimizeResult:
+    """Find what makes a whole program faster, as `optimize` does for a step.
+
+    budget: seconds of the tuning. Raises `TunerError` where a run fails or no operator is called.
+    """
+    folder = tables.absolute()
+    ways = list_ways(program, folder)
+    outcome, record = record_program(ways[PLAIN], ways[TODAY], folder)
+    compare = partial(compare_program, program, outcome, folder)
+    return _tune(record, budget, folder, progress, compare, outcome)
+
+
+def _tune(
+    record: StepRecord,
+    search_s: float,
+    folder: Path,
+    progress: bool | None,
+    compare: Compare,
+    outcome: Outcome | None = None,
+) -> OptimizeResult:
     calls = _write_record(folder / "calls" / "calls.json", record)
-    with tempfile.TemporaryDirectory(prefix="tuner-") as made, session(progress=progress) as opened:
+    opened = session(progress=progress, database=f"sqlite:///{calls.with_name('tuner.db')}")
+    with tempfile.TemporaryDirectory(prefix="tuner-") as made, opened:
         copy_tables(folder, Path(made))
+        deadline_s = time.monotonic() + search_s
         tuned = tune_calls(opened, rank_calls(record), deadline_s, Path(made))
         opened.close()  # its workers would disturb the comparison
-        return try_tables(step, record, tuned, Path(made), folder, calls)
+        result = try_tables(compare, record, tuned, Path(made), folder)
+    return replace(result, calls=calls, outcome=outcome)
 
 
 def try_tables(
-    step: Step,
-    record: StepRecord,
-    tuned: list[TunedCall],
-    candidates: Path,
-    tables: Path,
-    calls: Path | None = None,
+    compare: Compare, record: StepRecord, tuned: list[TunedCall], candidates: Path, tables: Path
 ) -> OptimizeResult:
-    """Compare the step with and without candidate tables; publish them if it is surely faster."""
-    runtime.clear()
-    sides = {TODAY: Side(Scope(tables), Replacing()), PLAIN: Side(Scope(tables))}
-    if list_new(candidates, tables):
-        sides[NEW] = Side(Scope(candidates), Replacing())
-    found = judge(time_step(step, sides))
+    """Compare the whole with and without candidate tables; publish them if it is surely faster."""
+    found = judge(compare(candidates if list_new(candidates, tables) else None))
     written = publish_tables(candidates, tables) if found.ships else []
     if found.ships:
         turn_on(tables)
-    return OptimizeResult(record, tuple(tuned), found, tables, tuple(written), calls)
+    return OptimizeResult(record, tuple(tuned), found, tables, tuple(written))
+
+
+def compare_step(step: Step, tables: Path, candidates: Path | None) -> Times:
+    """Run a step in turn, also with candidate tables where there are some."""
+    runtime.clear()
+    sides = {TODAY: Side(Scope(tables), Replacing()), PLAIN: Side(Scope(tables))}
+    if candidates is not None:
+        sides[NEW] = Side(Scope(candidates), Replacing())
+    return time_step(step, sides)
+
+
+def compare_program(
+    program: Program, outcome: Outcome, tables: Path, candidates: Path | None
+) -> Times:
+    """The same for a program. outcome: an earlier run, which says whether it prints a number."""
+    ways = list_ways(program, tables)
+    if candidates is not None:
+        ways[NEW] = list_ways(program, candidates)[TODAY]
+    return time_programs(ways, by_clock=outcome.number is None)
+
+
+def list_ways(program: Program, tables: Path) -> dict[str, Program]:
+    """As it is written, and as `tuner apply --operators` runs it."""
+    plain, way = program.with_first(_TABLES, tables), "operators in place of torch's functions"
+    operators = plain.with_values({"TUNER_OPERATORS": "1"}, way)
+    return {PLAIN: plain, TODAY: operators.with_first("TUNER_APPLY", tables)}
 
 
 def turn_on(tables: Path) -> None:
@@ -93,7 +146,8 @@ def _write_record(path: Path, record: StepRecord) -> Path:
     return write_calls(path, calls)
 
 
-def _seconds(budget: float | str) -> float:
+def read_budget(budget: float | str) -> float:
+    """Seconds of a budget. Raises `TunerError` for what is no duration."""
     try:
         found = parse_duration(budget)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What `tuner.optimize` found: as text for people, as fields for programs."""
+"""What was found for a step or a program: as text for people, as fields for programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Self
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import LogRatio
 from tuner.ops.usage import table_of
+from tuner.optimizing.program import Outcome
 from tuner.optimizing.step_comparison import StepComparison, is_surely_faster
 from tuner.optimizing.step_record import CallTime, StepRecord
 
@@ -43,23 +44,26 @@ class TunedCall:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult:
-    """The outcome of `tuner.optimize`."""
+    """The outcome of `tuner.optimize`, or of `tuner optimize` for a program."""
 
-    #: The step as it is written, and the calls in it.
+    #: The step as it is written, and the calls in it; of a program, the sum of its calls is its
+    #: time.
     record: StepRecord
     #: What was tuned, the largest expected saving first.
     tuned: tuple[TunedCall, ...]
-    #: The whole step as it is written, with today's tables and with new ones.
+    #: The whole as it is written, with today's tables and with new ones.
     comparison: StepComparison
     #: The folder of tables, and the files written there.
     tables: Path
     written: tuple[Path, ...] = ()
     #: The record of calls, for `from_model` in a campaign.
     calls: Path | None = None
+    #: Of a program: its run as it is written.
+    outcome: Outcome | None = None
 
     @property
     def predicted(self) -> float:
-        """The share of the step that operators and new tables were to save, by times of calls."""
+        """The share of the record's time that operators and new tables were to save."""
         gains = {id(each.call): each.gain for each in self.tuned}
         saved = (
             each.seconds * (1 - 1 / gains.get(id(each), each.gain)) for each in self.record.calls
@@ -71,33 +75,45 @@ class OptimizeResult:
 
     def _lines(self) -> Iterator[str]:
         record = self.record
-        yield f"one step: {1e3 * record.seconds:.4g} ms on the device"
+        yield self._whole()
         rows = [_row(each, record.share(each)) for each in record.calls[:_LISTED]]
         others = record.calls[_LISTED:]
         if others:
             share = sum(map(record.share, others))
             rows.append(("other operators", f"{len(others)} kinds", _percent(share), "", ""))
-        rest = max(0.0, 1 - sum(map(record.share, record.calls)))
-        rows.append(("all else", "", _percent(rest), "", ""))
+        if self.outcome is None:
+            rest = max(0.0, 1 - sum(map(record.share, record.calls)))
+            rows.append(("all else", "", _percent(rest), "", ""))
         yield table_of([("kernel", "calls", "share", "workload", "runs"), *rows])
         yield "tuned:" if self.tuned else "nothing was worth tuning"
         for each in self.tuned:
             yield f"  {each.call.kernel} {inert(each.call.workload.key)}: {_outcome(each)}"
-        measured = _saving(self.comparison.measured)
-        yield f"saving: {self.predicted:.1%} predicted, {measured} measured"
+        predicted = f"{self.predicted:.1%} {'of these calls ' if self.outcome else ''}predicted"
+        yield f"saving: {predicted}, {_saving(self.comparison.measured)} measured"
         yield from self._what_was_done()
+
+    def _whole(self) -> str:
+        if self.outcome is None:
+            return f"one step: {1e3 * self.record.seconds:.4g} ms on the device"
+        shares = "shares are of the time of these calls"
+        if self.outcome.number is not None:
+            return f"one run: {self.outcome.number:g}, the last line of its output; {shares}"
+        said = f"the last line, {self.outcome.shown_line}, is no positive number"
+        return f"one run: {self.outcome.seconds:.4g} s by the clock, since {said}; {shares}"
 
     def _what_was_done(self) -> Iterator[str]:
         new = self.comparison.over_today
         if new is not None:
             yield f"new tables over today's: {_saving(new)}"
         yield from (f"wrote {path}" for path in (*self.written, self.calls) if path)
-        if self.comparison.ships:
-            yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}"
-        else:
+        if not self.comparison.ships:
             yield "no table was written" + (": new ones are not surely faster" if new else "")
+        elif self.outcome is None:
+            yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}"
         if is_surely_faster(self.comparison.measured):
-            yield "run the step in `with tuner.ops.replaced():`"
+            way = f"the program: tuner apply --operators --tables {self.tables} -- COMMAND"
+            step = "the step in `with tuner.ops.replaced():`"
+            yield f"run {way if self.outcome else step}"
 
 
 def _saving(ratio: LogRatio) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -16,6 +16,8 @@ from tuner.optimizing.step_record import Side, Step, wait
 
 #: The ways: with operators and new tables, with operators and today's tables, as it is written.
 NEW, TODAY, PLAIN = "new", "today", "plain"
+#: Times by way; equal positions are of one round.
+Times: TypeAlias = Mapping[str, Sequence[float]]
 #: Runs before the first that counts, rounds of runs, and after which time fewer rounds suffice.
 _WARM, _ROUNDS, _FEWEST, _LONG_S = 2, 40, 8, 60.0
 
@@ -32,7 +34,7 @@ class StepComparison:
     over_today: LogRatio | None
 
 
-def judge(times: Mapping[str, Sequence[float]]) -> StepComparison:
+def judge(times: Times) -> StepComparison:
     """Decide by the times of each way, of which equal positions are of one round.
 
     Without times of `NEW`, there is nothing to ship.
@@ -50,20 +52,34 @@ def is_surely_faster(ratio: LogRatio) -> bool:
     return ratio.ends is not None and ratio.high < 0
 
 
-def time_step(step: Step, sides: Mapping[str, Side]) -> dict[str, list[float]]:
-    """Milliseconds of a step in each way, round by round; the order changes with each."""
+def time_step(step: Step, sides: Mapping[str, Side]) -> Times:
+    """Milliseconds of a step in each way, round by round."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # compiled code holds the decisions of when it was made
     for side in sides.values():
         for _ in range(_WARM):
             _time(step, side)
-    began, order = time.monotonic(), [*sides]
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for at in range(_ROUNDS):
-        if at >= _FEWEST and time.monotonic() - began > _LONG_S:
+    began = time.monotonic()
+
+    def is_enough(times: Times) -> bool:
+        return len(times[PLAIN]) >= _FEWEST and time.monotonic() - began > _LONG_S
+
+    return time_in_turn(lambda name: _time(step, sides[name]), [*sides], is_enough, _ROUNDS)
+
+
+def time_in_turn(
+    measure: Callable[[str], float],
+    ways: Sequence[str],
+    is_enough: Callable[[Times], bool],
+    most: int,
+) -> Times:
+    """What is measured of each way, in up to so many rounds; the order changes with each."""
+    order, times = ways, {name: list[float]() for name in ways}
+    for at in range(most):
+        if is_enough(times):
             break
         for name in order if at % 2 else reversed(order):
-            times[name].append(_time(step, sides[name]))
+            times[name].append(measure(name))
         order = [*order[1:], order[0]]
     return times
 

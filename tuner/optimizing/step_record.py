@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -16,9 +16,10 @@ import torch
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
+from search_spaces.recorded.model_calls import ModelCall
 from search_spaces.records import Value, Workload
 from tuner.ops.call_counts import Scope
-from tuner.ops.choosing import TUNED
+from tuner.ops.choosing import TUNED, Choice
 from tuner.ops.operator import Decision
 from tuner.ops.patching import Replacing
 from workers.measure.timers.cupti import MARKER, list_activities
@@ -94,8 +95,7 @@ def record_step(step: Step, tables: Path) -> StepRecord:
     calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
     with plain.active():
         seconds = device_seconds(step)
-    torch.cuda.empty_cache()  # workers need memory
-    return StepRecord(seconds, tuple(sorted(calls, key=lambda each: -each.seconds)))
+    return StepRecord(seconds, sort_calls(calls))
 
 
 def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Decision]]:
@@ -119,19 +119,25 @@ def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Deci
 def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTime:
     """direct: those of calls of the operator itself. Where torch runs these, its function is
     replaced and counted once more."""
-    first, workload = alike[0], Workload.from_mapping(alike[0].key)
+    first = alike[0]
     twice = sum(each.calls for each in direct if each.run is None)
-    count = sum(each.calls for each in alike) - twice
-    ahead = first.choice.implementation == TUNED and first.choice.gain
-    return CallTime(
-        first.kernel,
-        first.key,
-        count,
-        count * _time_baselines(first.kernel, workload),
-        ahead or 1.0,
-        first.choice.known or first.waits,
-        first.choice.reason,
-    )
+    call = ModelCall(first.kernel, first.key, sum(each.calls for each in alike) - twice)
+    return time_call(call, replace(first.choice, known=first.choice.known or first.waits))
+
+
+def time_call(call: ModelCall, choice: Choice) -> CallTime:
+    """The time of the fastest baseline of these calls, and what this choice makes of it."""
+    seconds = call.count * _time_baselines(call.kernel, call.workload)
+    gain = choice.gain if choice.implementation == TUNED else None
+    known, reason = choice.known, choice.reason
+    return CallTime(call.kernel, call.dims, call.count, seconds, gain or 1.0, known, reason)
+
+
+def sort_calls(calls: Iterable[CallTime]) -> tuple[CallTime, ...]:
+    """The largest time first; releases the memory of the GPU, which workers need."""
+    found = tuple(sorted(calls, key=lambda each: -each.seconds))
+    torch.cuda.empty_cache()
+    return found
 
 
 def _time_baselines(name: str, workload: Workload) -> float:

@@ -48,6 +48,17 @@ class ImportWatch(MetaPathFinder):
         return None
 
 
+def after_import(name: str, action: Callable[[], None]) -> None:
+    """Call a function once, after the import of a module that is not imported yet."""
+
+    def act(_: str, module: ModuleType) -> None:
+        watch.watch(frozenset())
+        action()
+
+    watch = ImportWatch(act, lambda: None)
+    watch.watch(frozenset({name}))
+
+
 class _Loader(Loader):
     """A module's own loader, and a call after it. The module keeps its own loader."""
 

@@ -1,7 +1,8 @@
-"""Apply tables at the start of every Python process of `tuner apply`; Python imports this file.
+"""Begin what a command asks of every Python process of a program; Python imports this file.
 
-`tuner apply` puts this folder first on PYTHONPATH. A `sitecustomize` of the user's own, which this
-file hides, is imported afterwards.
+`tuner apply`, `tuner capture` and `tuner optimize` put this folder first on PYTHONPATH. A
+`sitecustomize` of the user's own, which this file hides, is imported before. With
+TUNER_OPERATORS=1, the thread that imports torch runs operators in place of torch's functions.
 """
 
 import importlib
@@ -9,13 +10,20 @@ import os
 import sys
 
 
-def _apply() -> None:
+def _begin() -> None:
     try:
         import tuner  # noqa: F401 - reads TUNER_APPLY
+
+        if os.environ.get("TUNER_CAPTURE_FOLDER"):
+            importlib.import_module("tuner.capturing.child").begin()
+        if os.environ.get("TUNER_OPERATORS") == "1":
+            importlib.import_module("tuner.runtime._import_watch").after_import("torch", _replace)
     except ImportError as error:
-        sys.stderr.write(
-            f"tuner: no tables are applied: this Python cannot import tuner ({error})\n"
-        )
+        sys.stderr.write(f"tuner: {sys.executable} cannot import tuner ({error})\n")
+
+
+def _replace() -> None:
+    importlib.import_module("tuner.ops.patching").Replacing().__enter__()
 
 
 def _own() -> None:
@@ -32,4 +40,4 @@ def _own() -> None:
 
 
 _own()
-_apply()
+_begin()
