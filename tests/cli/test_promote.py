@@ -143,6 +143,65 @@ def test_a_dry_run_writes_nothing(tuner, url, folder):
         assert store.promotions() == []
 
 
+GATE = """
+import os, pathlib
+first = pathlib.Path(os.environ["TUNER_TABLES"].split(os.pathsep)[0])
+published = first.resolve() == pathlib.Path("published").resolve()
+text = "".join(path.read_text() for path in first.glob("*.json"))
+print(10 if published else {new} if text else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "code", "figures"),
+    [(9, 0, "not slower: 0.9000 of the time [0.9000, 0.9000]"), (10, 0, "not slower: 1.0000"),
+     (11, 1, "slower: 1.1000 of the time [1.1000, 1.1000], 5 rounds")],
+)  # fmt: skip
+def test_a_gate_publishes_only_what_is_surely_not_slower(tuner, url, folder, new, code, figures):
+    promote(tuner, fill(url, kernel="scale"))
+    before = only_table(folder)
+    (folder / "gate.py").write_text(GATE.format(new=new))
+    run = fill(url, kernel="scale", gain=0.55, best=OTHER)
+    arguments = ("promote", run, "--to", "published", "--gate", f"{sys.executable} gate.py")
+    for more in (("--dry-run",), ()):
+        result = tuner(*arguments, "-f", "json", *more)
+        (row,) = json.loads(result.out)
+        assert result.code == code, result.err
+        assert f"the gate is {figures}" in result.err
+        assert row["outcome"] == ("refused" if code else "promoted")
+        assert ("the gate is" in row["reason"]) is bool(code)
+        if more:
+            assert only_table(folder) == before
+    assert (only_table(folder) == before) is bool(code)
+    with Store.open(url) as store:
+        assert store.promotions()[0].outcome == row["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("no_such_program", "no_such_program: there is no such program"),
+        (f"{sys.executable} -c raise(SystemExit(7))", "exit code 7 with the new tables"),
+        (f"{sys.executable} -c 'print(chr(27))'", r"no positive number: '\x1b'"),
+        ("' '", "no such program"),
+        ("'python", "--gate"),
+    ],
+)
+def test_a_gate_that_says_nothing_publishes_nothing(tuner, url, folder, gate, message):
+    run = fill(url, kernel="scale")
+    result = tuner("promote", run, "--to", "published", "--gate", gate)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.error
+    assert result.hint
+    assert not [*(folder / "published").glob("*.json")]
+
+
+def test_a_gate_is_not_asked_where_nothing_is_new(tuner, url, folder):
+    promote(tuner, run := fill(url, kernel="scale"))
+    result = tuner("promote", run, "--to", "published", "--gate", f"{sys.executable} -c 1/0")
+    assert (result.code, result.out.count("same")) == (0, 1)
+
+
 def test_rollback_brings_back_what_was_there(tuner, url, folder):
     run = fill(url, kernel="scale")
     assert "no promotion" in tuner("rollback", "published").error

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from results_db.config_text import split_triton_config
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
@@ -34,6 +34,8 @@ from tuner.tables.valid_sizes import rule_of
 if TYPE_CHECKING:
     from results_db import Store
 
+#: Whether these files may be published, and why, in a clause.
+Gate: TypeAlias = Callable[[Mapping[str, bytes]], tuple[bool, str]]
 #: Facts of a toolchain on which no timing depends.
 _FREE = {"python"}
 
@@ -48,6 +50,10 @@ class Promoter:
     kernels: Mapping[str, Kernel]
     #: Measures both configs of comparisons again where it can, as `tuner.compare.remeasure`.
     remeasure: Remeasure | None = None
+    #: Decides about all tables together, where one is to be written.
+    gate: Gate | None = None
+    #: What it found.
+    gated: str = ""
 
     def promote(self, on_wait: Callable[[], None]) -> list[PromotionRecord]:
         """Decide and write under the folder's lock; returns the decisions, which are stored.
@@ -70,12 +76,21 @@ class Promoter:
             records += decided
             if merged is not None:
                 files[name] = text_of(merged).encode()
+        if files and self.gate is not None:
+            passes, self.gated = self.gate(files)
+            if not passes:
+                return [self._refuse(each) for each in records], {}
         if not records:
             raise TunerError(
                 f"run {self.run_id} has nothing to promote",
                 "only tasks with a confirmed winner go into tables; see `tuner status`",
             )
         return records, files
+
+    def _refuse(self, record: PromotionRecord) -> PromotionRecord:
+        if record.outcome is not PromotionOutcome.PROMOTED:
+            return record
+        return replace(record, outcome=PromotionOutcome.REFUSED, reason=self.gated)
 
     def _decide_table(
         self, results: Results, path: Path, table: Table
