@@ -16,9 +16,9 @@ from ._decorators import Decorated
 from ._lookup import MAX_CACHED
 from ._plan import choose_miss
 from ._table import Table
+from ._traced_launch import STATE, TracedPlan, find_obstacle, substitute, watch_traces
 from ._warn import warn_once
 
-_STATE = "_tuner_applied"
 #: Stands for the plan of a memo that was not seen yet; None is the plan of a known miss.
 _UNSEEN: Any = object()
 
@@ -45,8 +45,11 @@ class AppliedKernel:
         self.current = AppliedTables(self.parts, tables, self._say)
         top = self.parts.top
         if tables and type(top) is self._plain_class:
-            setattr(top, _STATE, self)
-            top.__class__ = _launching(self._plain_class)
+            setattr(top, STATE, self)
+            # What is under heuristics alone does not pass through `kernel[grid]` in a graph.
+            is_traced = top is not self.launched and top is not self.tuner
+            top.__class__ = _launching(self._plain_class, is_traced)
+            watch_traces(self.name, self)
         elif not tables and type(top) is not self._plain_class:
             # The attribute stays: another thread may be about to read it.
             top.__class__ = self._plain_class
@@ -117,25 +120,51 @@ class AppliedKernel:
             self._say(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
             return result, other
 
+    def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
+        """The plan of a launch that torch traces into a graph; it counts like any other launch."""
+        current, plan, traced = self.current, None, None
+        if not current.tables:
+            return None
+        try:
+            args, kwargs, grid = read()
+            plan = current.plan(args, kwargs, grid)
+            traced = plan and plan.traced(self.parts, args, kwargs)
+        except Exception as error:  # as in a first launch, and for sizes that are symbols
+            self._say("workload", f"its arguments make no key in a graph ({error!r})")
+        if plan and traced:
+            if problem := find_obstacle(self.parts.names, traced.config, plan.pre_hook):
+                self._say(("refused", plan.hit.table), f"{plan.text} {problem}")
+                plan = traced = None
+        self._count(plan if traced else None)
+        return traced
+
+    def traced_tables(self) -> list[Table]:
+        """The tables in use."""
+        return [*self.current.tables]
+
     def _say(self, condition: Any, text: str) -> None:
         tunes = self.tuner is None or choose_miss() == "tune"
         outcome = "launching as the library does" if tunes else "launching the default config"
-        warn_once((_STATE, self.name, condition), f"kernel {self.name}: {text}; {outcome}")
+        warn_once((STATE, self.name, condition), f"kernel {self.name}: {text}; {outcome}")
 
 
 def state_of(kernel: Any) -> AppliedKernel | None:
     """The state of a kernel that is, or was, launched from tables."""
-    found = getattr(kernel, "__dict__", {}).get(_STATE)
+    found = getattr(kernel, "__dict__", {}).get(STATE)
     return found if isinstance(found, AppliedKernel) else None
 
 
 _classes: dict[type, type] = {}
 
 
-def _launching(plain: type) -> type:
-    """A subclass of a kernel's class that asks tables first. Its name stays: Triton compares it."""
+def _launching(plain: type, is_traced: bool) -> type:
+    """A subclass of a kernel's class that asks tables first. Its name stays: Triton compares it.
+
+    is_traced: whether Dynamo traces `kernel[grid]`, for a class that it does not know.
+    """
     if plain not in _classes:
-        members = {"__getitem__": _launcher, "__module__": plain.__module__}
+        index = _traced_index if is_traced else _launcher
+        members = {"__getitem__": index, "__module__": plain.__module__}
         _classes[plain] = type(plain.__name__, (plain,), members)
     return _classes[plain]
 
@@ -160,3 +189,20 @@ def _launcher(kernel: Any, grid: Any) -> Callable[..., Any]:
         return state.launched.run(*args, grid=grid, warmup=False, **kwargs)
 
     return launch
+
+
+def _traced_index(kernel: Any, grid: Any) -> Callable[..., Any]:
+    return _launcher(kernel, grid)
+
+
+def _mark_launches(kernel: Any, grid: Any) -> Callable[..., Any]:
+    """`kernel[grid]` as Triton has it, which tells the kernel below of the tables."""
+
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        kwargs[STATE] = kernel._tuner_applied.name
+        return kernel.run(*args, grid=grid, warmup=False, **kwargs)
+
+    return launch
+
+
+substitute(_launcher, _mark_launches)

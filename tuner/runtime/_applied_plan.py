@@ -13,6 +13,7 @@ from ._entry import Hit
 from ._own_configs import OwnConfigs, as_config, bound_prune
 from ._plan import Plan, plan_default, plan_for
 from ._text import printable
+from ._traced_launch import TracedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,18 @@ class AppliedPlan:
 
         Heuristics around an autotuner run before it; without one they depend on the config.
         """
+        args, values = self._bind(parts, args, kwargs)
+        if parts.tuner is not None:
+            parts.tuner.best_config = self.best
+        if self.pre_hook is not None:
+            given = dict(zip(parts.names, args, strict=False))
+            self.pre_hook({**given, **values, **self.best.all_kwargs()})
+        return parts.launched.run(*args, grid=grid, warmup=False, **values)
+
+    def _bind(
+        self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What is launched by position and by keyword."""
         values, tuner = dict(kwargs), parts.tuner
         if tuner is None:
             args = tuple(self.places.get(at, value) for at, value in enumerate(args))
@@ -51,12 +64,19 @@ class AppliedPlan:
             for name, rule in rules.items():
                 if tuner is not None or name not in self.config:
                     values[name] = rule({**given, **values})
-        if tuner is not None:
-            tuner.best_config = self.best
-            values.update(self.config)
-        if self.pre_hook is not None:
-            self.pre_hook({**given, **values, **self.best.all_kwargs()})
-        return parts.launched.run(*args, grid=grid, warmup=False, **values)
+        return args, {**values, **self.config}
+
+    def traced(
+        self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> TracedPlan:
+        """The same launch in a graph, where the autotuner's own heuristics have been computed."""
+        names = parts.names
+        args, values = self._bind(parts, args, kwargs)
+        bound = {**dict(zip(names, args, strict=False)), **values}
+        own = {*self.config, *(names[at] for at in self.places)}
+        if parts.tuner is None:
+            own |= parts.computed
+        return TracedPlan(parts.launched, {name: bound[name] for name in own})
 
 
 def applied_plan(
@@ -120,7 +140,7 @@ def _own_configs(
     parts: Decorated, args: tuple[Any, ...], keywords: Mapping[str, Any], grid: Any
 ) -> tuple[OwnConfigs, dict[str, Any]]:
     """The configs of the library's autotuner, and what the launch passes by name."""
-    prune = getattr(parts.tuner, "own_prune", getattr(parts.tuner, "early_config_prune", None))
+    prune = getattr(parts.tuner, "early_config_prune", None)
     own = OwnConfigs(parts.tuner.configs, bound_prune(prune, parts.names, args, keywords, grid))
     return own, {**dict(zip(parts.names, args, strict=False)), **keywords}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -16,7 +15,9 @@ from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
+from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
+from ._traced_launch import TracedPlan, find_obstacle, watch_traces
 from ._warn import warn_once
 from .device_code import accepted_hashes, base_function, source_text
 
@@ -93,12 +94,6 @@ def autotune(
     return decorate
 
 
-def _tracing() -> bool:
-    """Whether PyTorch traces the launch into a graph, as with `torch.library.wrap_triton`."""
-    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    return proxies is not None and proxies.get_proxy_mode() is not None
-
-
 @lru_cache
 def _triton_class(cls: type[Autotuned]) -> type[Autotuned]:
     """A subclass of `cls` and of Triton's Autotuner, made when the first kernel is decorated.
@@ -131,6 +126,7 @@ class Autotuned:
     keys: Sequence[str]
     cache: dict[Any, Any]
     best_config: Any
+    early_config_prune: Prune | None
 
     def __new__(cls, *args: Any, **options: Any) -> Autotuned:
         return super().__new__(cls if hasattr(cls, "_tune") else _triton_class(cls))  # type: ignore[arg-type]
@@ -170,6 +166,7 @@ class Autotuned:
         self._ready: dict[Any, tuple[dict[str, Any], Any]] = {}
         self._plans: dict[Any, Plan | None] = {}
         self._token = object()
+        watch_traces(f"{self.__module__}.{self.kernel}", self)
 
     # -- launching -----------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -247,23 +244,25 @@ class Autotuned:
             self._ready[memo[0]] = plan.config, plan.best
 
     # -- tracing -------------------------------------------------------------------------------
-    @property
-    def early_config_prune(self) -> Prune | None:
-        """The library's own pruning; in a launch that PyTorch traces, the table comes first."""
-        return self._traced_prune if _tracing() else self.own_prune
+    def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
+        """The plan of a launch that torch traces into a graph."""
+        try:
+            args, kwargs, grid = read()
+        except Exception as error:  # for sizes that are symbols
+            self._warn("workload", f"its arguments make no workload in a graph ({error!r})")
+            return None
+        _, plan = self._find_plan(args, kwargs, grid)
+        if plan is None:
+            return None
+        if problem := find_obstacle(self.arg_names, plan.config, plan.pre_hook):
+            self._warn(("refused", plan.hit.table), f"{plan.text} {problem}")
+            return None
+        return TracedPlan(self.fn, plan.config)
 
-    @early_config_prune.setter
-    def early_config_prune(self, prune: Prune | None) -> None:
-        self.own_prune = prune
-
-    def _traced_prune(
-        self, configs: Sequence[Any], passed: Mapping[str, Any], **kwargs: Any
-    ) -> Sequence[Any]:
-        """Only the table's config if the table has this exact workload, else the pruned configs."""
-        _, plan = self._find_plan(tuple(passed.values()), kwargs)
-        if plan is not None and plan.hit.how == "exact" and plan.pre_hook is None:
-            return [plan.best]
-        return configs if self.own_prune is None else self.own_prune(configs, passed, **kwargs)
+    def traced_tables(self) -> list[Table]:
+        """The table in use."""
+        table = self._find().table
+        return [] if table is None else [table]
 
     # -- what to launch ------------------------------------------------------------------------
     def _find_plan(
@@ -301,7 +300,7 @@ class Autotuned:
         return plan_default(own, self.arg_names, self._name_passed(args, kwargs))
 
     def _own_configs(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> OwnConfigs:
-        prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)
+        prune = bound_prune(self.early_config_prune, self.arg_names, args, kwargs, grid)
         return OwnConfigs(self.configs, prune)
 
     def _plan_from_table(
