@@ -76,8 +76,8 @@ CASES |= {"hit among symbols": ("symbolic", 100), "a symbol": ("symbolic", None)
 
 @pytest.mark.parametrize("case", CASES)
 def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, caplog, case):
-    """With the table's config if it was measured for that workload, else the library's pruned; a
-    size that is still a symbol is no workload."""
+    """With the table's config as in any launch, else the library's pruned; a size that is still a
+    symbol is no workload."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.library import wrap_triton
@@ -98,8 +98,9 @@ def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, caplog, case):
     (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
     assert not n or call.kwargs["kwargs"]["n"] == n
     traced = kernel_side_table.get_kernel(call.kwargs["kernel_idx"])
-    blocks = [config.kwargs["BLOCK"] for config in traced.configs]
-    assert blocks == {100: [32], None: [64]}.get(n, [64, 128])
+    passed = {name: call.kwargs["kwargs"][name] for name in call.kwargs["kwargs"] if name == "BLOCK"}
+    blocks = [{**passed, **config.kwargs}["BLOCK"] for config in traced.configs]
+    assert blocks == {None: [64], 1000: [64, 128]}.get(n, [32])
     assert len(call.kwargs["grid"]) == len(blocks)
     assert kernel.early_config_prune is library.module.prune
     if not n:

@@ -49,17 +49,25 @@ class Launch:
         return [{**passed, **config.kwargs, "num_warps": config.num_warps} for config in listed]
 
 
-def traced(function, *inputs, dynamic=False):
-    """The launches in the graph of a function."""
+def graph_of(function, x):
+    """The graph that Dynamo makes of a function."""
     found = []
 
     def backend(graph, _):
-        nodes = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
-        found.extend(map(Launch, nodes))
+        found.append(graph)
         return lambda *inputs: [torch.zeros(1)]
 
-    torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)(*inputs)
-    return found
+    torch.compile(function, backend=backend, fullgraph=True)(x)
+    return found[0]
+
+
+def traced(function, x):
+    """The launches in the graph of a function."""
+    return launches_in(graph_of(function, x))
+
+
+def launches_in(graph):
+    return [Launch(node) for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
 
 
 def by_block(meta):
@@ -109,3 +117,153 @@ def test_a_miss_and_a_kernel_without_tables_are_as_torch_has_them(library, name)
     for other in (missed, removed):
         assert other.configs() == own.configs()
     assert missed.grids == own.grids != removed.grids
+
+
+def test_constants_by_position_are_replaced(library):
+    kernel = library.kernel("plain")
+
+    def launch(x):
+        kernel[by_block](x, torch.empty_like(x), x.numel(), None, 3, 64, False)
+        return x
+
+    with tuner.applied(library.table("plain", (key(), CONFIG))):
+        (found,) = traced(launch, torch.zeros(100))
+    assert found.configs() == [{**CONFIG, "FACTOR": 3, "EVEN": False}]
+    assert found.grids == [(4, 1, 1)]
+
+
+def test_a_tuple_as_grid_takes_options_but_no_other_block(library, caplog):
+    for config, expected, outcome in (
+        ({"BLOCK": 64, "num_warps": 8}, 8, (1, 0)),
+        ({"BLOCK": 32, "num_warps": 8}, 4, (0, 1)),
+    ):
+        torch._dynamo.reset()
+        with tuner.applied(library.table("plain", (key(), config))) as used:
+            (found,) = traced(host(library, "plain", (2,)), torch.zeros(100))
+            assert counts_of(used)[1:] == outcome
+        (config,) = found.configs()
+        assert (config["BLOCK"], config["num_warps"], found.grids) == (64, expected, [(2, 1, 1)])
+    assert "on which the grid of this launch may depend" in caplog.text
+
+
+def test_a_captured_key_finds_its_call_in_a_graph(library):
+    x = torch.empty(100, device="meta")
+    arguments = {"x_ptr": x, "y_ptr": x, "n": 100, "bias_ptr": None, "FACTOR": 3, "EVEN": False}
+    path = library.table("tuned", (call_key(arguments, by_block, ["BLOCK"]), CONFIG))
+    with tuner.applied(path) as used:
+        (found,) = traced(host(library, "tuned"), torch.zeros(100))
+        assert found.configs()[0]["BLOCK"] == 32
+        (missed,) = traced(host(library, "tuned"), torch.zeros(100, dtype=torch.float16))
+        assert len(missed.configs()) == 2
+        assert counts_of(used) == ("applied", 1, 1)
+
+
+@pytest.mark.parametrize("name", ["plain", "tuned", "ours"])
+def test_a_size_that_is_a_symbol_is_no_workload(library, name, caplog):
+    x = torch.zeros(100)
+    torch._dynamo.mark_dynamic(x, 0)
+    with tuner.applied(library.table(name, (key(), CONFIG))) as used:
+        (found,) = traced(host(library, name), x)
+        assert counts_of(used) == ("applied", 0, 1)
+    assert all(config["BLOCK"] != 32 for config in found.configs())
+    assert "a size is a symbol of the graph" in caplog.text
+
+
+@pytest.mark.parametrize("option", [{"maxnreg": 64}, {"num_ctas": 2}, {"enable_fp_fusion": False}])
+def test_an_option_that_compiled_code_drops_is_refused(library, option, caplog):
+    with tuner.applied(library.table("tuned", (key(), {**CONFIG, **option}))) as used:
+        (found,) = traced(host(library, "tuned"), torch.zeros(100))
+        assert counts_of(used) == ("applied", 0, 1)
+    assert len(found.configs()) == 2
+    assert f"sets {[*option][0]}, which compiled code does not pass to Triton" in caplog.text
+
+
+def test_a_default_config_is_not_tuned_in_a_graph_either(library, monkeypatch):
+    monkeypatch.setenv("TUNER_MISS", "default")
+    with tuner.applied(library.table("tuned", (key(7), CONFIG))) as used:
+        (found,) = traced(host(library, "tuned"), torch.zeros(100))
+        assert counts_of(used) == ("applied", 0, 1)
+    assert [config["BLOCK"] for config in found.configs()] == [64]
+
+
+def test_launches_of_a_graph_have_configs_of_their_own(library):
+    kernel = library.kernel("tuned")
+
+    def launch(x):
+        y = torch.empty_like(x)
+        for n in (100, 50, 100, 7):
+            kernel[by_block](x, y, n, None, FACTOR=3, EVEN=False)
+        return y
+
+    entries = (key(), CONFIG), (key(50), {"BLOCK": 16, "num_warps": 1})
+    with tuner.applied(library.table("tuned", *entries)) as used:
+        found = traced(launch, torch.zeros(100))
+        assert counts_of(used) == ("applied", 3, 1)
+    blocks = [[config["BLOCK"] for config in launch.configs()] for launch in found]
+    assert blocks == [[32], [16], [32], [64, 128]]
+    assert [launch.arguments.get("BLOCK") for launch in found] == [32, 16, 32, None]
+
+
+def operator(library, name):
+    """A `triton_op` around a launch."""
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel = torch.library.wrap_triton(library.kernel(name))
+        kernel[by_block](x, y, x.numel(), None, **KEYWORDS[name])
+        return y
+
+    made = torch.library.triton_op(f"tuner_tests::{name}_{id(library)}", launch, mutates_args=())
+    return lambda x: made(x) + 1
+
+
+@pytest.mark.parametrize("name", ["plain", "tuned", "ours"])
+def test_a_triton_op_is_served_too(library, name):
+    from torch._dynamo.backends.common import aot_autograd
+
+    found = []
+
+    def inspect(graph, _):
+        found.extend(launches_in(graph))
+        outputs = graph.graph.output_node().args[0]
+        return lambda *inputs: [torch.zeros(100) for _ in outputs]
+
+    def run(x):
+        backend = aot_autograd(fw_compiler=inspect)
+        torch.compile(operator(library, name), backend=backend, fullgraph=True)(x)
+
+    with tuner.applied(library.table(name, (key(), CONFIG))) as used:
+        run(torch.zeros(100))
+        assert counts_of(used)[1] > 0
+    assert found[-1].configs() == [{**CONFIG, "FACTOR": 3, "EVEN": False}]
+    assert found[-1].grids == [(4, 1, 1)]
+
+
+def cache_keys(function):
+    """Inductor's key of a graph, and the key under which the whole of it is cached before that."""
+    from torch._functorch._aot_autograd import autograd_cache
+    from torch._inductor.codecache import FxGraphHashDetails
+
+    torch._dynamo.reset()
+    graph, inputs = graph_of(function, torch.zeros(100)), [torch.zeros(100)]
+    details = autograd_cache.AOTAutogradCacheDetails
+    return (
+        repr(FxGraphHashDetails(graph, inputs, {}, []).user_defined_triton_source),
+        repr(details.get_triton_source_codes_from_gm(object.__new__(details), graph)),
+    )
+
+
+@pytest.mark.parametrize("name", ["plain", "tuned"])
+def test_compiled_code_is_not_cached_for_other_tables(library, name):
+    """A launch is in the graph with its config; of a `triton_op`, torch's key has the source."""
+    entries = (key(), CONFIG), (key(), {**CONFIG, "BLOCK": 16}), (key(), {**CONFIG, "num_warps": 1})
+    paths = [library.table(name, entry, file=f"{at}") for at, entry in enumerate(entries)]
+    for at, function in enumerate((host(library, name), operator(library, name))):
+        keys = [cache_keys(function)[at]]
+        for path in [*paths, *paths]:
+            with tuner.applied(path):
+                keys.append(cache_keys(function)[at])
+        keys.append(cache_keys(function)[at])
+        assert len(set(keys)) == 4
+        assert keys[1:4] == keys[4:7]
+        assert keys[0] == keys[-1]

@@ -128,7 +128,7 @@ class AppliedKernel:
         try:
             args, kwargs, grid = read()
             plan = current.plan(args, kwargs, grid)
-            traced = plan and plan.traced(self.parts, args, kwargs)
+            traced = plan and plan.make_traced(self.parts, args, kwargs)
         except Exception as error:  # as in a first launch, and for sizes that are symbols
             self._say("workload", f"its arguments make no key in a graph ({error!r})")
         if plan and traced:

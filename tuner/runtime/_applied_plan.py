@@ -66,7 +66,7 @@ class AppliedPlan:
                     values[name] = rule({**given, **values})
         return args, {**values, **self.config}
 
-    def traced(
+    def make_traced(
         self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> TracedPlan:
         """The same launch in a graph, where the autotuner's own heuristics have been computed."""

@@ -172,8 +172,8 @@ def _read(value: Any) -> Any:
 
 
 def _wrap_cache_key(module: ModuleType) -> None:
-    """Tables belong to the key of compiled code: torch asks for the sources of the kernels in
-    operators of `triton_op` alone, before their launches are part of a graph."""
+    """Tables belong to the key of compiled code: in a graph as torch looks it up, an operator of
+    `triton_op` is one node, for which torch adds at most the sources of its kernels."""
     details = module.AOTAutogradCacheDetails
     own = details.get_triton_source_codes_from_gm
 
@@ -182,7 +182,7 @@ def _wrap_cache_key(module: ModuleType) -> None:
         found = own(self, gm)
         tables = sorted((name, each.traced_tables()) for name, each in _kernels.items())
         used = [(name, [table.entries for table in held]) for name, held in tables if held]
-        return [*found, repr(used)] if found and used else found
+        return [*found, repr(used)] if used else found
 
     details.get_triton_source_codes_from_gm = sources
 
