@@ -60,6 +60,17 @@ def test_a_program_and_its_processes_are_recorded(script, capfd):
 
 
 @pytest.mark.full
+def test_compiled_functions_of_a_program_are_recorded(script, capfd):
+    """Dynamo refuses kernels of the interpreter, so the program fails where it compiles."""
+    compiled = "    @torch.compile(fullgraph=True)\n    def step():\n        for _"
+    text = SCRIPT.replace("    for _", compiled).replace("        doubled[", "            doubled[")
+    script.write_text(text.replace("    print(", "    step()\n    print("))
+    assert invoke(["capture", "--format", "json", "--", sys.executable, f"{script}"]) == 0
+    captured = capfd.readouterr()
+    (row,) = json.loads(captured.out[captured.out.index("[\n") :])
+    assert (row["kernel"], row["launches"], row["note"]) == ("doubled", "2", "")
+
+
 @pytest.mark.slow
 def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
     assert invoke(["capture", "-o", "calls.json", "--", sys.executable, f"{script}"]) == 0

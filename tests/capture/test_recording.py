@@ -488,3 +488,69 @@ def test_missing_files_and_wrong_options_are_refused_in_one_line(tmp_path):
         tuner.load_calls(tmp_path / "none.json")
     with pytest.raises(TunerError, match="contents is 'all'"), tuner.capture(contents="all"):
         pass
+
+
+@pytest.fixture
+def compiled(kernels):
+    """A launch that cannot be compiled: Dynamo does not know kernels of the interpreter."""
+    torch._dynamo.reset()
+
+    def add(x, y):
+        out = torch.empty_like(x)
+        launch(kernels.plain, x, y, out, BLOCK=128)
+        return out
+
+    yield torch.compile(add, backend="eager", fullgraph=True)
+    torch._dynamo.reset()
+
+
+def test_compiled_functions_run_eagerly_while_they_are_recorded(compiled):
+    x, y, _ = tensors()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(x, y)
+    with tuner.capture() as calls:
+        out = compiled(x, y)
+        with tuner.capture() as inner:
+            found = []
+            thread = threading.Thread(target=lambda: found.append(compiled(x, y)))
+            thread.start()
+            thread.join()
+        compiled(x, y)
+    assert torch.equal(out, x + 2.0 * y)
+    assert torch.equal(out, found[0])
+    assert [(call.kernel, call.count, call.problem) for call in calls.records] == [("plain", 3, "")]
+    assert [call.count for call in inner.records] == [1]
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(x, y)
+
+
+def test_the_stance_of_the_user_comes_back(compiled):
+    x, y, _ = tensors()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        with tuner.capture() as calls:
+            compiled(x, y)
+        with pytest.raises(RuntimeError, match="fail_on_recompile"):
+            compiled(x, y)
+    assert len(calls) == 1
+
+
+def test_a_capture_within_a_compiled_function_records_what_is_not_compiled(kernels, caplog):
+    """A compiled function stays compiled until it returns, and the log says so."""
+    x, y, out = tensors()
+    found = []
+
+    @torch.compiler.disable
+    def run():
+        launch(kernels.plain, x, y, out, BLOCK=128)
+
+    def step(x):
+        with tuner.capture() as calls:
+            run()
+        found.append(calls)
+        return x + 1
+
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(step, backend="eager")(x), x + 1)
+    assert torch.equal(out, x + 2.0 * y)
+    assert [call.count for call in found[0].records] == [1]
+    assert "not recorded here" in caplog.text

@@ -98,7 +98,9 @@ def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, caplog, case):
     (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
     assert not n or call.kwargs["kwargs"]["n"] == n
     traced = kernel_side_table.get_kernel(call.kwargs["kernel_idx"])
-    passed = {name: call.kwargs["kwargs"][name] for name in call.kwargs["kwargs"] if name == "BLOCK"}
+    passed = {
+        name: call.kwargs["kwargs"][name] for name in call.kwargs["kwargs"] if name == "BLOCK"
+    }
     blocks = [{**passed, **config.kwargs}["BLOCK"] for config in traced.configs]
     assert blocks == {None: [64], 1000: [64, 128]}.get(n, [32])
     assert len(call.kwargs["grid"]) == len(blocks)

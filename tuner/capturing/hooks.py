@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from tuner.capturing import eager_stance
+
 
 class LaunchRecorder(Protocol):
     def launch(
@@ -44,6 +46,7 @@ def begin(recorder: LaunchRecorder) -> None:
     with _lock:
         if not _recorders:
             _install()
+            eager_stance.begin()
         _recorders = (*_recorders, recorder)
 
 
@@ -53,6 +56,7 @@ def end(recorder: LaunchRecorder) -> None:
     with _lock:
         _recorders = tuple(other for other in _recorders if other is not recorder)
         if not _recorders:
+            eager_stance.end()
             _remove()
 
 

@@ -122,20 +122,22 @@ class AppliedKernel:
 
     def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
         """The plan of a launch that torch traces into a graph; it counts like any other launch."""
-        current, plan, traced = self.current, None, None
-        if not current.tables:
+        if not self.current.tables:
             return None
+        plan = None
         try:
             args, kwargs, grid = read()
-            plan = current.plan(args, kwargs, grid)
-            traced = plan and plan.make_traced(self.parts, args, kwargs)
+            plan = self.current.plan(args, kwargs, grid)
+            traced = None if plan is None else plan.make_traced(self.parts, args, kwargs)
         except Exception as error:  # as in a first launch, and for sizes that are symbols
             self._say("workload", f"its arguments make no key in a graph ({error!r})")
-        if plan and traced:
-            if problem := find_obstacle(self.parts.names, traced.config, plan.pre_hook):
+            plan = traced = None
+        if plan is not None and traced is not None:
+            problem = find_obstacle(self.parts.names, traced.config, plan.pre_hook)
+            if problem:
                 self._say(("refused", plan.hit.table), f"{plan.text} {problem}")
                 plan = traced = None
-        self._count(plan if traced else None)
+        self._count(plan)
         return traced
 
     def traced_tables(self) -> list[Table]:

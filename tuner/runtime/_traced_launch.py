@@ -12,6 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -63,9 +64,9 @@ _substitutes: dict[Callable[..., Any], Callable[..., Any]] = {}
 def watch_traces(name: str, kernel: TracedKernel) -> None:
     """Ask a kernel for its plan wherever torch traces a launch of it, also if torch comes later."""
     _kernels[name] = kernel
-    for module in _WRAPS.keys() & sys.modules.keys():
-        _wrap(module, sys.modules[module])
     _WATCH.watch(frozenset(_WRAPS.keys() - sys.modules.keys()))
+    for module in [each for each in _WRAPS if each in sys.modules]:
+        _wrap(module, sys.modules[module])
 
 
 def substitute(function: Callable[..., Any], traced: Callable[..., Any]) -> None:
@@ -112,7 +113,9 @@ def _wrap_launches(module: ModuleType) -> None:
     module.TritonHOPifier.call_triton_kernel = call
 
 
-def _find(hopifier: Any, variable: Any, args: Any, kwargs: Any, name: str | None) -> Any:
+def _find(
+    hopifier: Any, variable: Any, args: Any, kwargs: Any, name: str | None
+) -> TracedPlan | None:
     """The plan of the kernel's tables, or of those of our decorator."""
 
     def read() -> tuple[Any, ...]:
@@ -122,7 +125,7 @@ def _find(hopifier: Any, variable: Any, args: Any, kwargs: Any, name: str | None
 
     kernel = variable.kernel
     applied = vars(kernel).get(STATE) if name is None else _kernels.get(name)
-    asked = (each for each in (applied, kernel) if hasattr(each, "plan_traced"))
+    asked: list[Any] = [each for each in (applied, kernel) if hasattr(each, "plan_traced")]
     return next(filter(None, (each.plan_traced(read) for each in asked)), None)
 
 
@@ -180,20 +183,25 @@ def _wrap_cache_key(module: ModuleType) -> None:
     @functools.wraps(own)
     def sources(self: Any, gm: Any) -> list[Any]:
         found = own(self, gm)
-        tables = sorted((name, each.traced_tables()) for name, each in _kernels.items())
-        used = [(name, [table.entries for table in held]) for name, held in tables if held]
+        try:
+            held = ((name, each.traced_tables()) for name, each in sorted(_kernels.items()))
+            used = [(name, [table.entries for table in tables]) for name, tables in held if tables]
+        except Exception as error:  # such as a kernel without source text
+            used = [(f"{error!r}", [])]
         return [*found, repr(used)] if used else found
 
     details.get_triton_source_codes_from_gm = sources
 
 
 def _substitute_all(module: ModuleType) -> None:
+    assert hasattr(import_module(_LAUNCHES).TritonHOPifier.call_triton_kernel, "__wrapped__")
     for function, traced in _substitutes.items():
         sys.modules["torch"].compiler.substitute_in_graph(function)(traced)
 
 
+_LAUNCHES = "torch._higher_order_ops.triton_kernel_wrap"
 _WRAPS = {
-    "torch._higher_order_ops.triton_kernel_wrap": _wrap_launches,
+    _LAUNCHES: _wrap_launches,
     "torch._functorch._aot_autograd.autograd_cache": _wrap_cache_key,
     "torch._dynamo": _substitute_all,
 }
