@@ -5,6 +5,7 @@
 - `_lookup.py`: a config by workload. `_table_files.py` finds the table, `_nearest.py` has the
   nearest-lookup rule, `_read.py` decodes the file format.
 - `_applications.py`: tables for kernels of libraries that import nothing of ours.
+- `_traced_launch.py`: launches that torch traces into a graph.
 - `identity.py`: the digest of a kernel's code.
 
 Imports the standard library only; torch and triton are used where the process has loaded them. The

@@ -1,0 +1,122 @@
+"""Kernels inside `torch.compile(fullgraph=True)`: what a table gains there, and in eager mode.
+
+Each case is compiled, captured, tuned, and launched four times: eagerly and compiled, without the
+table and with it. The kernel's own time is read from records of the GPU, of launches in turn with
+the L2 cache overwritten; what else the function does is not counted. Usage:
+
+    python benchmarks/compiled_kernels.py --out OUT [--cases FILE] [--only NAME ...] [--budget 12]
+
+FILE has `CASES` by name, as captured_cases.py, or mappings: `kernel`, `widen` or `space` for
+`declare`, and a function `fn` that gives a mapping of `call` and `prepare`, which runs before it.
+Writes OUT/compiled_kernels.json after each case. No case begins after `--limit` seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).resolve().parent
+sys.path[:0] = [str(BENCHMARKS.parent), str(BENCHMARKS)]
+
+import torch  # noqa: E402
+from captured_kernels import difference  # noqa: E402
+from matmul_tasks import facts  # noqa: E402
+from torch.autograd.profiler import profile  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+import tuner  # noqa: E402
+from workers.measure.timers.cupti import list_activities, runs_of  # noqa: E402
+
+
+def parts_of(case: Any) -> tuple[str, dict[str, Any], Any, Any]:
+    """The kernel, the options of `declare`, the call, and what runs before it."""
+    if not hasattr(case, "given"):
+        made = case["fn"]()
+        options = {"widen": True} | {n: case[n] for n in ("widen", "space") if n in case}
+        return case["kernel"], options, made["call"], made.get("prepare") or (lambda: None)
+    scope: dict[str, Any] = {"torch": torch, "device": "cuda", "rows": case.rows}
+    exec(case.given, scope)
+    call = eval(f"lambda: {case.call.partition(' = ')[2]}", scope)
+    return case.kernel, eval(f"dict({case.options})"), call, lambda: None
+
+
+def run(call: Any, prepare: Any) -> list[torch.Tensor]:
+    prepare()
+    found = [leaf.clone() for leaf in tree_leaves(call()) if isinstance(leaf, torch.Tensor)]
+    torch.cuda.synchronize()
+    return found
+
+
+def kernel_times(calls: list[Any], prepare: Any, kernel: str, passes: int = 60) -> list[float]:
+    """The median time of a kernel in each of some calls, in microseconds."""
+    flush, marker = torch.empty(64 << 20, device="cuda"), torch.zeros(1, device="cuda")
+    session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
+    with session:
+        for _ in range(passes + 3):
+            for call in calls:
+                prepare()
+                flush.zero_()
+                torch.nextafter(marker, marker)
+                call()
+                torch.nextafter(marker, marker)
+        torch.cuda.synchronize()
+    runs = runs_of(list_activities(session), passes * len(calls))
+    spent = [sum(a.end_ns - a.start_ns for a in each if kernel in a.name) / 1e3 for each in runs]
+    return [statistics.median(spent[at :: len(calls)]) for at in range(len(calls))]
+
+
+def compared(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, Any]:
+    kernel, declared, call, prepare = parts_of(case)
+    compiled = torch.compile(call, fullgraph=True, dynamic=False)
+    plain, _ = run(call, prepare), run(compiled, prepare)  # the library has tuned then
+    with tuner.capture() as calls:
+        run(compiled, prepare)
+    result = session.tune(calls[kernel][0].declare(**declared), budget=budget)
+    found = {"verdict": result.verdict, "ships": result.ships, "speedup_by_farm": result.speedup}
+    result.export(tables)
+    own = kernel_times([call, compiled], prepare, kernel)
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, dynamic=False)
+    with tuner.applied(tables) as used:
+        found["difference"] = max(map(difference, plain, run(compiled, prepare)))
+        found["applied"] = [(u.state, u.hits, u.misses, u.note) for u in used.kernels]
+        table = kernel_times([call, compiled], prepare, kernel)
+    found |= {"eager_us": [own[0], table[0]], "compiled_us": [own[1], table[1]]}
+    found |= {"gain_eager": own[0] / table[0], "gain_compiled": own[1] / table[1]}
+    return found | {"ratio": found["gain_compiled"] / found["gain_eager"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cases", type=Path, default=BENCHMARKS / "captured_cases.py")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--budget", type=json.loads, default=12, help="JSON")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds")
+    options, began = parser.parse_args(), time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(options.cases.resolve().parent))
+    cases, rows = importlib.import_module(options.cases.stem).CASES, {}
+    with tuner.session() as session:
+        for name in options.only or cases:
+            if (start := time.monotonic()) > began + options.limit:
+                break
+            try:
+                row = compared(cases[name], session, options.budget, options.out / "tables" / name)
+            except Exception as error:
+                row = {"problem": f"{type(error).__name__}: {error}"[:1000]}
+            rows[name] = {**row, "s": time.monotonic() - start}
+            print(name, json.dumps(rows[name], default=str), flush=True)
+            text = json.dumps({"toolchain": facts(), "cases": rows}, indent=1, default=str)
+            (options.out / "compiled_kernels.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
