@@ -57,8 +57,7 @@ def run(call: Any, prepare: Any) -> list[torch.Tensor]:
 def kernel_times(calls: list[Any], prepare: Any, kernel: str, passes: int = 60) -> list[float]:
     """The median time of a kernel in each of some calls, in microseconds."""
     flush, marker = torch.empty(64 << 20, device="cuda"), torch.zeros(1, device="cuda")
-    session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
-    with session:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as session:
         for _ in range(passes + 3):
             for call in calls:
                 prepare()
@@ -89,8 +88,8 @@ def compared(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, An
         found["applied"] = [(u.state, u.hits, u.misses, u.note) for u in used.kernels]
         table = kernel_times([call, compiled], prepare, kernel)
     found |= {"eager_us": [own[0], table[0]], "compiled_us": [own[1], table[1]]}
-    found |= {"gain_eager": own[0] / table[0], "gain_compiled": own[1] / table[1]}
-    return found | {"ratio": found["gain_compiled"] / found["gain_eager"]}
+    gains = {"gain_eager": own[0] / table[0], "gain_compiled": own[1] / table[1]}
+    return found | gains | {"ratio": gains["gain_compiled"] / gains["gain_eager"]}
 
 
 def main() -> None:
@@ -99,7 +98,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, default=BENCHMARKS / "captured_cases.py")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--budget", type=json.loads, default=12, help="JSON")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds")
+    parser.add_argument("--limit", type=float, default=1e9)
     options, began = parser.parse_args(), time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(options.cases.resolve().parent))
