@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from applied_library import KEYWORDS, MODULE, OURS, key
 
@@ -267,3 +272,49 @@ def test_compiled_code_is_not_cached_for_other_tables(library, name):
         assert len(set(keys)) == 4
         assert keys[1:4] == keys[4:7]
         assert keys[0] == keys[-1]
+
+
+WITHOUT_INTERFACE = """
+import sys
+
+import torch
+import torch._dynamo
+import torch.utils._triton
+import triton
+from torch._higher_order_ops import triton_kernel_wrap
+
+import tuner
+
+torch.utils._triton.has_triton = lambda: True
+triton_kernel_wrap.TritonHOPifier = None  # torch's own code has the class by another name
+
+import applied_library_kernels as library
+
+def host(x):
+    y = torch.empty_like(x)
+    grid = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)
+    library.tuned[grid](x, y, x.numel(), None, FACTOR=3, EVEN=False)
+    return y
+
+
+def backend(graph, inputs):
+    (call,) = (node for node in graph.graph.nodes if node.name.startswith("triton_kernel"))
+    print("grids", call.kwargs["grid"])
+    return lambda *inputs: [torch.zeros(100)]
+
+
+for _ in range(2):
+    with tuner.applied(sys.argv[1]):
+        torch.compile(host, backend=backend, fullgraph=True)(torch.zeros(100))
+"""
+
+
+def test_a_torch_without_the_interface_is_said_once(library, monkeypatch):
+    path = library.table("tuned", (key(), CONFIG))
+    root = Path(tuner.__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([f"{library.folder}", f"{root}"]))
+    command = [sys.executable, "-c", WITHOUT_INTERFACE, f"{path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "grids [(2, 1, 1), (1, 1, 1)]" in done.stdout
+    assert done.stderr.count("compiled code is as torch makes it") == 1

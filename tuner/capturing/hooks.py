@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from tuner.capturing import eager_stance
+from tuner.runtime._import_watch import ImportWatch
+from tuner.runtime._warn import warn_once
 
 
 class LaunchRecorder(Protocol):
@@ -38,6 +39,8 @@ _thread = _Thread()
 _recorders: tuple[LaunchRecorder, ...] = ()
 #: What was replaced: class, name and the original; a name that a class did not have has None.
 _replaced: list[tuple[type, str, Any]] = []
+#: The stance of torch's compiler while recorders work; it knows the one before.
+_stance: Any = None
 
 
 def begin(recorder: LaunchRecorder) -> None:
@@ -46,7 +49,6 @@ def begin(recorder: LaunchRecorder) -> None:
     with _lock:
         if not _recorders:
             _install()
-            eager_stance.begin()
         _recorders = (*_recorders, recorder)
 
 
@@ -56,7 +58,6 @@ def end(recorder: LaunchRecorder) -> None:
     with _lock:
         _recorders = tuple(other for other in _recorders if other is not recorder)
         if not _recorders:
-            eager_stance.end()
             _remove()
 
 
@@ -74,6 +75,25 @@ def _install() -> None:
 
     _replaced.append((KernelInterface, "__init_subclass__", None))
     KernelInterface.__init_subclass__ = classmethod(hook_later)
+    if _DYNAMO in sys.modules:
+        _force_eager()
+    else:
+        _COMPILER.watch(frozenset([_DYNAMO]))
+
+
+def _force_eager(*_: Any) -> None:
+    """Run compiled functions eagerly, in all threads: they launch copies of kernels, without the
+    arguments and the grid."""
+    global _stance
+    try:
+        _stance = sys.modules["torch"].compiler.set_stance("force_eager")
+    except Exception as error:  # within a compiled function, or of another version of torch
+        text = f"kernels in code that torch has compiled are not recorded here ({error})"
+        warn_once((_DYNAMO, type(error)), text)
+
+
+_DYNAMO = "torch._dynamo"
+_COMPILER = ImportWatch(_force_eager, lambda: None)
 
 
 def _import_interpreter() -> None:
@@ -113,6 +133,11 @@ def _replace(cls: type, name: str, new: Any) -> None:
 
 
 def _remove() -> None:
+    global _stance
+    _COMPILER.watch(frozenset())
+    if _stance is not None:
+        _stance.__exit__(None, None, None)
+        _stance = None
     while _replaced:
         cls, name, original = _replaced.pop()
         if original is None:

@@ -16,7 +16,7 @@ from ._decorators import Decorated
 from ._lookup import MAX_CACHED
 from ._plan import choose_miss
 from ._table import Table
-from ._traced_launch import STATE, TracedPlan, find_obstacle, substitute, watch_traces
+from ._traced_launch import STATE, SUBSTITUTES, watch_traces
 from ._warn import warn_once
 
 #: Stands for the plan of a memo that was not seen yet; None is the plan of a known miss.
@@ -31,7 +31,7 @@ class AppliedKernel:
     """
 
     def __init__(self, name: str, parts: Decorated) -> None:
-        self.name = name
+        self.name, self.mark = name, f"{name}@{id(self)}"
         self.parts = parts
         #: Launches from a table, and others. Threads may lose some counts.
         self.hits = self.misses = 0
@@ -49,7 +49,7 @@ class AppliedKernel:
             # What is under heuristics alone does not pass through `kernel[grid]` in a graph.
             is_traced = top is not self.launched and top is not self.tuner
             top.__class__ = _launching(self._plain_class, is_traced)
-            watch_traces(self.name, self)
+            watch_traces(self.mark, self)
         elif not tables and type(top) is not self._plain_class:
             # The attribute stays: another thread may be about to read it.
             top.__class__ = self._plain_class
@@ -120,29 +120,20 @@ class AppliedKernel:
             self._say(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
             return result, other
 
-    def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
-        """The plan of a launch that torch traces into a graph; it counts like any other launch."""
-        if not self.current.tables:
-            return None
-        plan = None
-        try:
-            args, kwargs, grid = read()
-            plan = self.current.plan(args, kwargs, grid)
-            traced = None if plan is None else plan.make_traced(self.parts, args, kwargs)
-        except Exception as error:  # as in a first launch, and for sizes that are symbols
-            self._say("workload", f"its arguments make no key in a graph ({error!r})")
-            plan = traced = None
-        if plan is not None and traced is not None:
-            problem = find_obstacle(self.parts.names, traced.config, plan.pre_hook)
-            if problem:
-                self._say(("refused", plan.hit.table), f"{plan.text} {problem}")
-                plan = traced = None
-        self._count(plan)
-        return traced
+    def plan_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
+        """The plan of a launch that torch traces into a graph, as `watch_traces` says."""
+        plan = self.current.plan(args, kwargs, grid)
+        return plan and (plan, self.launched, plan.bind_constants(self.parts, args, kwargs))
 
-    def traced_tables(self) -> list[Table]:
+    def end_traced(self, plan: AppliedPlan | None, problem: str) -> None:
+        """Count such a launch like any other."""
+        if problem:
+            self._say(("traced", problem), problem)
+        self._count(None if problem else plan)
+
+    def traced_tables(self) -> Sequence[Table]:
         """The tables in use."""
-        return [*self.current.tables]
+        return self.current.tables
 
     def _say(self, condition: Any, text: str) -> None:
         tunes = self.tuner is None or choose_miss() == "tune"
@@ -199,12 +190,8 @@ def _traced_index(kernel: Any, grid: Any) -> Callable[..., Any]:
 
 def _mark_launches(kernel: Any, grid: Any) -> Callable[..., Any]:
     """`kernel[grid]` as Triton has it, which tells the kernel below of the tables."""
-
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        kwargs[STATE] = kernel._tuner_applied.name
-        return kernel.run(*args, grid=grid, warmup=False, **kwargs)
-
-    return launch
+    mark = {STATE: kernel._tuner_applied.mark}
+    return lambda *args, **kwargs: kernel.run(*args, grid=grid, warmup=False, **kwargs, **mark)
 
 
-substitute(_launcher, _mark_launches)
+SUBSTITUTES[_launcher] = _mark_launches

@@ -13,7 +13,6 @@ from ._entry import Hit
 from ._own_configs import OwnConfigs, as_config, bound_prune
 from ._plan import Plan, plan_default, plan_for
 from ._text import printable
-from ._traced_launch import TracedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,15 @@ class AppliedPlan:
                     values[name] = rule({**given, **values})
         return args, {**values, **self.config}
 
-    def make_traced(
+    def bind_constants(
         self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> TracedPlan:
-        """The same launch in a graph, where the autotuner's own heuristics have been computed."""
-        names = parts.names
+    ) -> dict[str, Any]:
+        """The arguments and options that this plan sets, or that depend on them."""
         args, values = self._bind(parts, args, kwargs)
-        bound = {**dict(zip(names, args, strict=False)), **values}
-        own = {*self.config, *(names[at] for at in self.places)}
-        if parts.tuner is None:
-            own |= parts.computed
-        return TracedPlan(parts.launched, {name: bound[name] for name in own})
+        bound = {**dict(zip(parts.names, args, strict=False)), **values}
+        own = {*self.config, *(parts.names[at] for at in self.places)}
+        own.update(parts.computed if parts.tuner is None else ())
+        return {name: bound[name] for name in own}
 
 
 def applied_plan(

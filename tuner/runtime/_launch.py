@@ -17,7 +17,7 @@ from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
 from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
-from ._traced_launch import TracedPlan, find_obstacle, watch_traces
+from ._traced_launch import watch_traces
 from ._warn import warn_once
 from .device_code import accepted_hashes, base_function, source_text
 
@@ -166,7 +166,7 @@ class Autotuned:
         self._ready: dict[Any, tuple[dict[str, Any], Any]] = {}
         self._plans: dict[Any, Plan | None] = {}
         self._token = object()
-        watch_traces(f"{self.__module__}.{self.kernel}", self)
+        watch_traces(f"{self.__module__}.{self.kernel}@{id(self)}", self)
 
     # -- launching -----------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -244,22 +244,17 @@ class Autotuned:
             self._ready[memo[0]] = plan.config, plan.best
 
     # -- tracing -------------------------------------------------------------------------------
-    def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
-        """The plan of a launch that torch traces into a graph."""
-        try:
-            args, kwargs, grid = read()
-        except Exception as error:  # for sizes that are symbols
-            self._warn("workload", f"its arguments make no workload in a graph ({error!r})")
-            return None
+    def plan_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
+        """The plan of a launch that torch traces into a graph, as `watch_traces` says."""
         _, plan = self._find_plan(args, kwargs, grid)
-        if plan is None:
-            return None
-        if problem := find_obstacle(self.arg_names, plan.config, plan.pre_hook):
-            self._warn(("refused", plan.hit.table), f"{plan.text} {problem}")
-            return None
-        return TracedPlan(self.fn, plan.config)
+        return plan and (plan, self.fn, plan.config)
 
-    def traced_tables(self) -> list[Table]:
+    def end_traced(self, plan: Plan | None, problem: str) -> None:
+        """Say why such a launch is as torch makes it."""
+        if problem:
+            self._warn(("traced", problem), problem)
+
+    def traced_tables(self) -> Sequence[Table]:
         """The table in use."""
         table = self._find().table
         return [] if table is None else [table]

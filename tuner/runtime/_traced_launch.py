@@ -3,154 +3,124 @@
 Dynamo, and `torch.library.wrap_triton`, make a node of a launch in one method of `TritonHOPifier`,
 which this module wraps. For a hit the node has the library's function under an autotuner of one
 config, and the constants of the config as arguments: what torch makes of a launch that passes them.
-All else is torch's own.
+All else is torch's own, and all of it where a version of torch lacks this interface.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ._import_watch import ImportWatch
 from ._own_configs import as_config
-from ._table import Table
 from ._warn import warn_once
 
 #: The attribute of a kernel that is launched from tables; under heuristics, the keyword by which
 #: what lies below is told of it.
 STATE = "_tuner_applied"
-#: The options that Inductor hands to Triton. On AMD it hands on all.
-_OPTIONS = {"num_warps", "num_stages"}
-#: Values by which Triton leaves an option out.
-_UNSET = {"num_ctas": 1, "maxnreg": None}
-_SCALARS = (bool, int, float, str, type(None))
-
-
-@dataclass(frozen=True, slots=True)
-class TracedPlan:
-    """A function to launch in a graph, and the arguments and options that a table sets."""
-
-    fn: Any
-    config: Mapping[str, Any]
-
-
-class TracedKernel(Protocol):
-    """A kernel that is launched from tables."""
-
-    def plan_traced(self, read: Callable[[], tuple[Any, ...]]) -> TracedPlan | None:
-        """The plan of a launch; None, with the reason logged, where it stays as torch makes it.
-
-        read: gives its positional arguments, keywords and grid; raises where sizes are symbols.
-        """
-        ...
-
-    def traced_tables(self) -> list[Table]:
-        """The tables in use."""
-        ...
-
-
-#: Kernels that may be traced, by name.
+#: Kernels that may be traced, by names that end with `@` and what makes them unique.
 _kernels: WeakValueDictionary[str, Any] = WeakValueDictionary()
-#: Functions that Dynamo shall trace in the place of others.
-_substitutes: dict[Callable[..., Any], Callable[..., Any]] = {}
+#: Functions that Dynamo traces in the place of others.
+SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
-def watch_traces(name: str, kernel: TracedKernel) -> None:
-    """Ask a kernel for its plan wherever torch traces a launch of it, also if torch comes later."""
+def watch_traces(name: str, kernel: Any) -> None:
+    """Ask a kernel for a plan wherever torch traces a launch of it, also if torch comes later.
+
+    kernel: `plan_traced(args, kwargs, grid)` gives None or a plan, the function to launch, and the
+    arguments and options that the plan sets. `end_traced(plan, problem)` counts the launch, and
+    says why the plan is not used. `traced_tables()` are the tables in use.
+    """
     _kernels[name] = kernel
     _WATCH.watch(frozenset(_WRAPS.keys() - sys.modules.keys()))
     for module in [each for each in _WRAPS if each in sys.modules]:
         _wrap(module, sys.modules[module])
 
 
-def substitute(function: Callable[..., Any], traced: Callable[..., Any]) -> None:
-    """Let Dynamo trace another function in the place of one."""
-    _substitutes[function] = traced
-
-
-def find_obstacle(names: Collection[str], config: Mapping[str, Any], hook: Any) -> str:
-    """Why a config cannot be part of a graph; empty text where it can. names: the parameters."""
-    if hook is not None:
-        return "has a pre_hook, which compiled code does not call"
-    hip = getattr(getattr(sys.modules.get("torch"), "version", None), "hip", None)
-    for name, value in config.items():
-        is_unset = name in _UNSET and value == _UNSET[name]
-        if not (hip or is_unset or name in names or name in _OPTIONS):
-            return f"sets {name}, which compiled code does not pass to Triton"
-    return ""
-
-
-# -- torch -------------------------------------------------------------------------------------
 def _wrap(name: str, module: ModuleType) -> None:
     """Put our part into a module of torch, once."""
-    if name in _wrapped:
-        return
-    _wrapped.add(name)
     try:
-        _WRAPS[name](module)
-    except Exception as error:  # of a version of torch without this interface
-        text = f"{name} differs from what is known ({error!r})"
-        warn_once((_wrap, name), f"{text}; compiled code has the library's own configs")
+        if name not in _wrapped:
+            _WRAPS[name](module)
+            _wrapped.add(name)
+    except Exception as error:
+        _warn(name, error)
+
+
+def _warn(name: str, error: Exception) -> None:
+    text = f"{name} is none that tuner knows ({error!r}); compiled code is as torch makes it"
+    warn_once(name, text)
 
 
 def _wrap_launches(module: ModuleType) -> None:
     own = module.TritonHOPifier.call_triton_kernel
 
-    @functools.wraps(own)
     def call(self: Any, variable: Any, args: Any, kwargs: dict[str, Any], tx: Any) -> Any:
-        name = _read(kwargs.pop(STATE, None))
-        found = _find(self, variable, args, kwargs, name)
-        if found is not None:
-            variable, args, kwargs = _put(found, variable, args, kwargs, tx)
+        mark = kwargs.pop(STATE, None)
+        try:
+            variable, args, kwargs = _choose(self, variable, args, kwargs, _read(mark), tx)
+        except Exception as error:
+            _warn(_LAUNCHES, error)
         return own(self, variable, args, kwargs, tx)
 
     module.TritonHOPifier.call_triton_kernel = call
 
 
-def _find(
-    hopifier: Any, variable: Any, args: Any, kwargs: Any, name: str | None
-) -> TracedPlan | None:
-    """The plan of the kernel's tables, or of those of our decorator."""
+def _choose(
+    hopifier: Any, variable: Any, args: Any, kwargs: dict[str, Any], mark: str | None, tx: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """A launch as it is, or with the config of tables: its kernel, arguments and keywords."""
+    applied = vars(variable.kernel).get(STATE) if mark is None else _kernels.get(mark)
+    asked = [applied] if applied is not None and applied.traced_tables() else []
+    asked += [variable.kernel] if hasattr(variable.kernel, "plan_traced") else []
+    for kernel in asked:
+        plan, problem = None, ""
+        try:
+            grid = getattr(variable.grid, "realize", lambda: variable.grid)()
+            grid = len if hopifier.is_callable(grid) else _read(grid)
+            values = tuple(map(_read, args)), {name: _read(kwargs[name]) for name in kwargs}
+            if found := kernel.plan_traced(*values, grid):
+                plan, fn, config = found
+                problem = _find_obstacle(plan, fn, config)
+        except Exception as error:  # as in any first launch, and for sizes that are symbols
+            problem = f"its arguments make no key in a graph ({error!r})"
+        kernel.end_traced(plan, problem)
+        if plan is not None and not problem:
+            return _launch_with(fn, config, variable, args, kwargs, tx)
+    return variable, args, kwargs
 
-    def read() -> tuple[Any, ...]:
-        grid = getattr(variable.grid, "realize", lambda: variable.grid)()
-        grid = len if hopifier.is_callable(grid) else _read(grid)
-        return tuple(map(_read, args)), {key: _read(kwargs[key]) for key in kwargs}, grid
 
-    kernel = variable.kernel
-    applied = vars(kernel).get(STATE) if name is None else _kernels.get(name)
-    asked: list[Any] = [each for each in (applied, kernel) if hasattr(each, "plan_traced")]
-    return next(filter(None, (each.plan_traced(read) for each in asked)), None)
+def _find_obstacle(plan: Any, fn: Any, config: Mapping[str, Any]) -> str:
+    """Why a plan cannot be part of a graph; empty text where it can."""
+    if plan.pre_hook is not None:
+        return f"{plan.text} has a pre_hook, which compiled code does not call"
+    for name, value in as_config(config).all_kwargs().items():
+        own = name in fn.arg_names or name in ("num_warps", "num_stages")
+        if not own and (name, value) != ("num_ctas", 1):
+            return f"{plan.text} sets {name}, which compiled code does not pass to Triton"
+    return ""
 
 
-def _put(
-    plan: TracedPlan, variable: Any, args: Any, kwargs: Mapping[str, Any], tx: Any
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """A launch with the config of a plan: its kernel, arguments and keywords."""
+def _launch_with(
+    fn: Any, config: Mapping[str, Any], variable: Any, args: Any, kwargs: Any, tx: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    from torch._dynamo.variables import ConstantVariable
     from triton.runtime.autotuner import autotune
 
-    names = plan.fn.arg_names
-    passed = {**dict(zip(names, args, strict=False)), **kwargs}
-    passed = {name: value for name, value in passed.items() if name not in plan.config}
-    options = dict(plan.config)
-    for name in plan.config.keys() & set(names):
-        if isinstance(plan.config[name], _SCALARS):
+    passed = {**dict(zip(fn.arg_names, args, strict=False)), **kwargs}
+    passed = {name: value for name, value in passed.items() if name not in config}
+    options = dict(config)
+    for name in config.keys() & set(fn.arg_names):
+        if isinstance(config[name], bool | int | float | str | None):
             # As a constant of the config alone, Inductor would take launches with others for equal.
-            passed[name] = options.pop(name) if tx is None else _constant(options.pop(name))
-    tuned = autotune(configs=[as_config(options)], key=[])(plan.fn)
+            value = options.pop(name)
+            passed[name] = value if tx is None else ConstantVariable.create(value)
+    tuned = autotune(configs=[as_config(options)], key=[])(fn)
     return type(variable)(tuned, None, variable.grid), (), passed
-
-
-def _constant(value: Any) -> Any:
-    from torch._dynamo.variables import ConstantVariable
-
-    return ConstantVariable.create(value)
 
 
 def _read(value: Any) -> Any:
@@ -160,16 +130,13 @@ def _read(value: Any) -> Any:
         value = value.realize()
         if value.is_python_constant():
             return value.as_python_constant()
-        if hasattr(value, "items") and isinstance(value.items, list):
-            return tuple(map(_read, value.items))
-        value = value.as_proxy().node.meta["example_value"]
+        value = value.as_proxy()
+        value = value.node.meta["example_value"] if hasattr(value, "node") else value
+    if hasattr(value, "data_ptr") and not all(type(size) is int for size in value.shape):
+        return SimpleNamespace(dtype=value.dtype, data_ptr=value.data_ptr)
     if isinstance(value, tuple | list):
         return tuple(map(_read, value))
-    if hasattr(value, "data_ptr"):
-        if all(type(size) is int for size in value.shape):
-            return value
-        return SimpleNamespace(dtype=value.dtype, data_ptr=value.data_ptr)
-    if type(value).__name__.startswith("Sym"):
+    if type(value).__name__.startswith("Sym") or hasattr(value, "node"):
         raise ValueError("a size is a symbol of the graph")
     return value
 
@@ -180,23 +147,21 @@ def _wrap_cache_key(module: ModuleType) -> None:
     details = module.AOTAutogradCacheDetails
     own = details.get_triton_source_codes_from_gm
 
-    @functools.wraps(own)
-    def sources(self: Any, gm: Any) -> list[Any]:
-        found = own(self, gm)
-        try:
-            held = ((name, each.traced_tables()) for name, each in sorted(_kernels.items()))
-            used = [(name, [table.entries for table in tables]) for name, tables in held if tables]
-        except Exception as error:  # such as a kernel without source text
-            used = [(f"{error!r}", [])]
-        return [*found, repr(used)] if used else found
+    def find_sources(self: Any, gm: Any) -> list[Any]:
+        used = sorted(
+            (name.partition("@")[0], repr([table.entries for table in tables]))
+            for name, kernel in _kernels.items()
+            if (tables := kernel.traced_tables())
+        )
+        return [*own(self, gm), *used]
 
-    details.get_triton_source_codes_from_gm = sources
+    details.get_triton_source_codes_from_gm = find_sources
 
 
 def _substitute_all(module: ModuleType) -> None:
-    assert hasattr(import_module(_LAUNCHES).TritonHOPifier.call_triton_kernel, "__wrapped__")
-    for function, traced in _substitutes.items():
-        sys.modules["torch"].compiler.substitute_in_graph(function)(traced)
+    if import_module(_LAUNCHES) and _LAUNCHES in _wrapped:  # else it knows no marks
+        for function, traced in SUBSTITUTES.items():
+            sys.modules["torch"].compiler.substitute_in_graph(function)(traced)
 
 
 _LAUNCHES = "torch._higher_order_ops.triton_kernel_wrap"
