@@ -318,3 +318,22 @@ def test_a_torch_without_the_interface_is_said_once(library, monkeypatch):
     assert done.returncode == 0, done.stderr[-2000:]
     assert "grids [(2, 1, 1), (1, 1, 1)]" in done.stdout
     assert done.stderr.count("compiled code is as torch makes it") == 1
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_graph_outlives_its_tables_until_torch_traces_again(library, name):
+    """Only the class of heuristics belongs to what torch checks before each run."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(launches_in(graph)[0].configs()[0]["BLOCK"])
+        return lambda *inputs: [torch.zeros(1)]
+
+    function = torch.compile(host(library, name), backend=backend, fullgraph=True)
+    with tuner.applied(library.table(name, (key(), CONFIG))):
+        function(torch.zeros(100))
+    function(torch.zeros(100))
+    assert graphs == ([32, 64] if name in ("computed", "around") else [32])
+    torch.compiler.reset()
+    function(torch.zeros(100))
+    assert graphs[-1] == 64

@@ -46,7 +46,7 @@ class AppliedKernel:
         top = self.parts.top
         if tables and type(top) is self._plain_class:
             setattr(top, STATE, self)
-            # What is under heuristics alone does not pass through `kernel[grid]` in a graph.
+            # Dynamo knows jitted functions and autotuners, and looks into heuristics.
             is_traced = top is not self.launched and top is not self.tuner
             top.__class__ = _launching(self._plain_class, is_traced)
             watch_traces(self.mark, self)
