@@ -6,9 +6,9 @@ the L2 cache overwritten; what else the function does is not counted. Usage:
 
     python benchmarks/compiled_kernels.py --out OUT [--cases FILE] [--only NAME ...] [--budget 12]
 
-FILE has `CASES` by name, as captured_cases.py, or mappings: `kernel`, `widen` or `space` for
-`declare`, and a function `fn` that gives a mapping of `call` and `prepare`, which runs before it.
-Writes OUT/compiled_kernels.json after each case. No case begins after `--limit` seconds.
+FILE has `CASES` like captured_cases.py, or mappings: `kernel`, `widen` or `space` for `declare`,
+and `fn`, which makes a `call` and what runs before it (`prepare`). Writes OUT/compiled_kernels.json
+after each case; none begins after `--limit` seconds.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def parts_of(case: Any) -> tuple[str, dict[str, Any], Any, Any]:
 
 def run(call: Any, prepare: Any) -> list[torch.Tensor]:
     prepare()
-    found = [leaf.clone() for leaf in tree_leaves(call()) if isinstance(leaf, torch.Tensor)]
-    torch.cuda.synchronize()
-    return found
+    return [leaf.clone() for leaf in tree_leaves(call()) if isinstance(leaf, torch.Tensor)]
 
 
 def kernel_times(calls: list[Any], prepare: Any, kernel: str, passes: int = 60) -> list[float]:
@@ -78,18 +76,18 @@ def compared(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, An
     with tuner.capture() as calls:
         run(compiled, prepare)
     result = session.tune(calls[kernel][0].declare(**declared), budget=budget)
-    found = {"verdict": result.verdict, "ships": result.ships, "speedup_by_farm": result.speedup}
     result.export(tables)
     own = kernel_times([call, compiled], prepare, kernel)
     torch.compiler.reset()
     compiled = torch.compile(call, fullgraph=True, dynamic=False)
     with tuner.applied(tables) as used:
-        found["difference"] = max(map(difference, plain, run(compiled, prepare)))
+        found = {"difference": max(map(difference, plain, run(compiled, prepare)))}
         found["applied"] = [(u.state, u.hits, u.misses, u.note) for u in used.kernels]
         table = kernel_times([call, compiled], prepare, kernel)
+    found |= {"verdict": result.verdict, "ships": result.ships, "farm": result.speedup}
     found |= {"eager_us": [own[0], table[0]], "compiled_us": [own[1], table[1]]}
-    gains = {"gain_eager": own[0] / table[0], "gain_compiled": own[1] / table[1]}
-    return found | gains | {"ratio": gains["gain_compiled"] / gains["gain_eager"]}
+    eager, inside = own[0] / table[0], own[1] / table[1]
+    return found | {"gain_eager": eager, "gain_compiled": inside, "ratio": inside / eager}
 
 
 def main() -> None:
@@ -100,7 +98,6 @@ def main() -> None:
     parser.add_argument("--budget", type=json.loads, default=12, help="JSON")
     parser.add_argument("--limit", type=float, default=1e9)
     options, began = parser.parse_args(), time.monotonic()
-    options.out.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(options.cases.resolve().parent))
     cases, rows = importlib.import_module(options.cases.stem).CASES, {}
     with tuner.session() as session:
@@ -114,6 +111,7 @@ def main() -> None:
             rows[name] = {**row, "s": time.monotonic() - start}
             print(name, json.dumps(rows[name], default=str), flush=True)
             text = json.dumps({"toolchain": facts(), "cases": rows}, indent=1, default=str)
+            options.out.mkdir(parents=True, exist_ok=True)
             (options.out / "compiled_kernels.json").write_text(text + "\n")
 
 
