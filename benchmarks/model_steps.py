@@ -4,10 +4,11 @@ Models of transformers with random weights and few layers of the public width, i
 whole UNet of Stable Diffusion 1.5 in float16.
 Inference is timed by replays of CUDA graphs, training by events, with all arms in turn. Liger
 changes functions of the process: it comes last, in turn with the patched model. With --losses, a
-small Llama is trained as well, eager, patched, and eager with another order of summation. Usage:
+small Llama is trained as well, eager, patched, and eager with another order of summation. With
+--optimize, `tuner.optimize` gets a step of each model as it is written, and this budget. Usage:
 
     python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip unet] [--seconds 1.5]
-        [--plain] [--losses]
+        [--plain] [--losses] [--optimize 2m]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gc
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ import torch  # noqa: E402
 from interleaved import capture_graph, compare_to_ops  # noqa: E402
 from matmul_tasks import facts  # noqa: E402
 
+import tuner  # noqa: E402
 from tuner import ops  # noqa: E402
 
 Call = Callable[[], Any]
@@ -234,6 +237,26 @@ def compare_losses() -> dict[str, Any]:
     return found
 
 
+def optimize(subject: Subject, budget: str) -> dict[str, Any]:
+    """What `tuner.optimize` predicts and measures for the second job, and its text."""
+    model = make(subject)
+    inputs = make_inputs(model, list(subject.jobs.values())[1])
+
+    def step() -> None:
+        with torch.no_grad():
+            model(**inputs)
+
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        found = tuner.optimize(step, budget=budget, tables=folder, progress=False)
+    print(found, flush=True)
+    ends = found.comparison.measured.interval
+    return {"seconds": round(time.monotonic() - began, 1), "predicted saving": found.predicted,
+            "measured saving": 1 - found.comparison.measured.ratio,
+            "interval": ends and [1 - each for each in ends[::-1]],
+            "ships": found.comparison.ships, "text": str(found).splitlines()}  # fmt: skip
+
+
 def judge(name: str, seconds: float, compiled: bool) -> dict[str, Any]:
     subject = SUBJECTS[name]
     models = {"eager": make(subject), "ops": make(subject)}
@@ -265,6 +288,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--plain", action="store_true", help="without compiled arms")
     parser.add_argument("--losses", action="store_true", help="train a small model")
+    parser.add_argument("--optimize", metavar="BUDGET", help="instead of the arms")
     options = parser.parse_args()
     result: dict[str, Any] = {"toolchain": facts(), "models": {}}
     if options.losses:
@@ -272,7 +296,11 @@ def main() -> None:
         print(result["losses"], flush=True)
     for name in options.models:
         try:
-            result["models"][name] = judge(name, options.seconds, not options.plain)
+            result["models"][name] = (
+                optimize(SUBJECTS[name], options.optimize)
+                if options.optimize
+                else judge(name, options.seconds, not options.plain)
+            )
         except Exception as error:
             result["models"][name] = {"fault": f"{type(error).__name__}: {error}"[:500]}
             print(name, result["models"][name], flush=True)

@@ -99,7 +99,7 @@ def strided_rows(x: torch.Tensor) -> torch.Tensor | None:
         return x.view(-1, x.shape[-1])
     try:
         rows = x.view(-1, x.shape[-1])
-    except RuntimeError:  # rows are not at equal distances
+    except (RuntimeError, ValueError):  # rows are not at equal distances; or so of fake tensors
         return None
     apart = rows.stride(1) == 1 and rows.stride(0) >= rows.shape[1]
     return rows if apart else None
