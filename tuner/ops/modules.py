@@ -268,7 +268,7 @@ def _list_projections(attention: Any) -> dict[str, Any]:
     """Those of queries, keys and values; none where other layers are between them and the heads,
     such as norms, whose kernels read whole rows."""
     layers = {name: each for name, each in attention.named_children() if name not in _LAST}
-    names = next((each for each in _PROJECTIONS if {*each} == layers.keys()), ())
+    names = next((each for each in _PROJECTIONS if sorted(each) == sorted(layers)), ())
     crosses = getattr(attention, "is_cross_attention", False)
     return {} if crosses else {name: layers[name] for name in names}
 
