@@ -18,12 +18,14 @@ from search_spaces.recorded.model_calls import read_calls
 from search_spaces.records import Workload
 from tuner import ops, runtime
 from tuner.cli.programs import hooked_environment
+from tuner.ops.call_counts import Scope
 from tuner.ops.operator import OPERATORS
+from tuner.ops.patching import Replacing, find_models
 from tuner.optimizing.optimization import compare_step, list_ways, try_tables, turn_on
 from tuner.optimizing.program import Program
 from tuner.optimizing.program_record import record_program
-from tuner.optimizing.step_comparison import PLAIN, TODAY
-from tuner.optimizing.step_record import record_step
+from tuner.optimizing.step_comparison import PLAIN, TODAY, is_surely_faster
+from tuner.optimizing.step_record import Side, find_operators, record_step
 
 DEVICE = "NVIDIA Test"
 X, W = torch.randn(4, 32), torch.ones(32)
@@ -60,7 +62,7 @@ def plant(folder, eager=9.0, fastest="tuned"):
 def test_a_step_is_recorded_by_kind(tmp_path, make):
     plant(tmp_path)
     before = ops.report()
-    found = {each.kernel: each for each in record_step(make(step), tmp_path).calls}
+    found = {each.kernel: each for each in record_step(make(step), tmp_path, Replacing()).calls}
     assert {name: each.count for name, each in found.items()} == {"softmax": 3, "rms_norm": 1}
     assert dict(found["softmax"].dims) == SOFTMAX
     assert [(found[n].known, found[n].gain) for n in found if n == "softmax"] == [(True, 9.0)]
@@ -71,8 +73,11 @@ def test_a_step_is_recorded_by_kind(tmp_path, make):
 
 def test_a_planted_worse_table_is_not_shipped(tmp_path):
     plant(tmp_path / "new")
-    record, tables = record_step(step, tmp_path), tmp_path / "tables"
-    result = try_tables(partial(compare_step, step, tables), record, [], tmp_path / "new", tables)
+    tables, way = tmp_path / "tables", Replacing()
+    record = record_step(step, tmp_path, way)
+    result = try_tables(
+        partial(compare_step, step, tables, way), record, [], tmp_path / "new", tables
+    )
     assert not result.comparison.ships
     assert result.comparison.over_today.low > 0
     assert not result.written
@@ -85,8 +90,9 @@ def test_a_better_table_is_shipped_and_in_use(tmp_path):
     tables = tmp_path / "tables"
     plant(tables)
     plant(tmp_path / "new", 0.1, "eager")
-    compare = partial(compare_step, lambda: ops.softmax(X), tables)
-    record = record_step(lambda: ops.softmax(X), tables)
+    way = Replacing()
+    compare = partial(compare_step, lambda: ops.softmax(X), tables, way)
+    record = record_step(lambda: ops.softmax(X), tables, way)
     result = try_tables(compare, record, [], tmp_path / "new", tables)
     assert result.comparison.ships
     assert [path.read_bytes() for path in result.written] == [
@@ -147,6 +153,45 @@ def test_the_whole_without_a_device_that_is_timed(tmp_path):
     text = f"{result}"
     for line in ("one step: ", "kernel ", "all else", "saving: 0.0% predicted", "calls.json"):
         assert line in text
+
+
+class Model(torch.nn.Module):
+    """Two norms of which one is named twice, and what operators do not compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(32)
+        self.inner = torch.nn.Sequential(torch.nn.Linear(32, 32), self.norm)
+
+    def forward(self, x):
+        return self.norm(self.inner(x)).tanh()
+
+
+def is_patched(model):
+    return any(hasattr(type(each), "_tuner_patch") for each in model.modules())
+
+
+@pytest.mark.parametrize("make", [lambda model: model, torch.compile(backend="eager")])
+def test_models_of_a_step_are_patched(tmp_path, make):
+    model, other, done = Model(), torch.nn.Linear(32, 32), ops.patch(mine := torch.nn.LayerNorm(32))
+    assert done
+
+    @make
+    def step():
+        return other(mine(model(X)))
+
+    assert find_models(step) == [model]
+    operators = find_operators(step)
+    with Side(Scope(), operators).active():
+        assert is_patched(model)
+    assert not is_patched(model)
+    (call,) = record_step(step, tmp_path, operators).calls
+    assert (call.kernel, call.count) == ("layer_norm", 2 + 1)
+    result = tuner.optimize(step, budget="5s", tables=tmp_path)
+    assert is_patched(model) is is_surely_faster(result.comparison.measured)
+    assert result.patched == (("Model",) if is_patched(model) else ())
+    assert ("patched Model" in f"{result}") is is_patched(model)
+    assert is_patched(mine)
 
 
 def test_another_budget_is_refused(tmp_path):

@@ -9,15 +9,17 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -142,17 +144,20 @@ def patch(model: nn.Module) -> Replacements:
     patched already stays as it is, except that weights which were replaced meanwhile are joined.
     """
     found = []
-    for name, module in model.named_modules():
-        cls: Any = type(module)
-        known = _kind_of(cls)
-        if known is None:
-            continue
-        kind, named = known
+    for name, module, kind, named in _list_known(model):
         left = "" if _is_patched(module) else _why_not(module, kind, named)
         if not left:
             _put_into(module, kind)
         found.append(Replacement(name, named.__name__, kind.operator, left))
     return Replacements(found)
+
+
+def _list_known(model: nn.Module) -> Iterator[tuple[str, nn.Module, Kind, Any]]:
+    """Modules of known classes by name, each with its kind and the class that is named there."""
+    for name, module in model.named_modules():
+        cls: Any = type(module)
+        if (known := _kind_of(cls)) is not None:
+            yield name, module, *known
 
 
 def unpatch(model: _Model) -> _Model:
@@ -262,6 +267,47 @@ def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
         return kept
 
     return forward
+
+
+class PatchedModels:
+    """Operators in these models while it is active; outside they are as they were."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self.models = models
+
+    def __enter__(self) -> None:
+        for each in self.models:
+            patch(each)
+
+    def __exit__(self, *error: object) -> None:
+        for each in self.models:
+            unpatch(each)
+
+
+def find_models(call: Callable[[], object]) -> list[nn.Module]:
+    """The outermost modules that a call runs, without those that are patched and those in which
+    `patch` would replace nothing."""
+    known: WeakSet[nn.Module] = WeakSet()
+    found: list[nn.Module] = []
+
+    def look(module: nn.Module, given: Any) -> None:
+        if module not in known:
+            known.update(module.modules())
+            found.append(module)
+
+    hook = register_module_forward_pre_hook(look)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            call()
+    finally:
+        hook.remove()
+    return [each for each in found if _is_worth_patching(each)]
+
+
+def _is_worth_patching(model: nn.Module) -> bool:
+    if any(map(_is_patched, model.modules())):
+        return False
+    return any(not _why_not(each, kind, named) for _, each, kind, named in _list_known(model))
 
 
 # -- torch's functions -----------------------------------------------------------------------------

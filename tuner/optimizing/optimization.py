@@ -17,13 +17,28 @@ from tuner import runtime
 from tuner.api import session
 from tuner.ops.call_counts import Scope
 from tuner.ops.operator import OPERATORS
-from tuner.ops.patching import Replacing
+from tuner.ops.patching import PatchedModels
 from tuner.optimizing.candidate_tables import copy_tables, list_new, publish_tables, tune_calls
 from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
 from tuner.optimizing.program import Outcome, Program, time_programs
 from tuner.optimizing.program_record import record_program
-from tuner.optimizing.step_comparison import NEW, PLAIN, TODAY, Times, judge, time_step
-from tuner.optimizing.step_record import Side, Step, StepRecord, record_step
+from tuner.optimizing.step_comparison import (
+    NEW,
+    PLAIN,
+    TODAY,
+    Times,
+    is_surely_faster,
+    judge,
+    time_step,
+)
+from tuner.optimizing.step_record import (
+    Operators,
+    Side,
+    Step,
+    StepRecord,
+    find_operators,
+    record_step,
+)
 from tuner.optimizing.worthwhile_calls import rank_calls
 from tuner.settings.sections import parse_duration
 
@@ -42,12 +57,13 @@ def optimize(
     """Find what makes a step of a program faster, and turn it on where it surely does.
 
     step: a callable without arguments, eager or compiled, that can run many times, such as one step
-    of training. It is recorded with operators of `tuner.ops` in place of torch's functions, as in
-    `ops.replaced()`. The calls that no entry of a table serves are tuned, those with the largest
-    expected saving first, until the budget ends or nothing is worth it. Then the whole step runs as
-    it is written, with operators and today's tables, and with new tables, in turn. Only if it is
-    surely faster with new tables than in both other ways, they are written into the folder
-    `tables`, which comes first in TUNER_TABLES of this process.
+    of training. It is recorded with operators in the models that it calls, as `ops.patch` puts them
+    there; without such a model, in place of torch's functions, as in `ops.replaced()`. The calls
+    that no entry of a table serves are tuned, those with the largest expected saving first, until
+    the budget ends or nothing is worth it. Then the whole step runs as it is written, with
+    operators and today's tables, and with new tables, in turn. Only if it is surely faster with new
+    tables than in both other ways, they are written into the folder `tables`, which comes first in
+    TUNER_TABLES of this process. If it is surely faster with operators, models stay patched.
 
     budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
     `tune`. The folder also gets `calls/calls.json`, the kinds of calls of the step, and the results
@@ -55,8 +71,14 @@ def optimize(
     what the step raises.
     """
     folder, search_s = Path(tables).absolute(), read_budget(budget)
-    record = record_step(step, folder)
-    return _tune(record, search_s, folder, progress, partial(compare_step, step, folder))
+    operators = find_operators(step)
+    record = record_step(step, folder, operators)
+    compare = partial(compare_step, step, folder, operators)
+    result = _tune(record, search_s, folder, progress, compare)
+    if isinstance(operators, PatchedModels) and is_surely_faster(result.comparison.measured):
+        operators.__enter__()
+        return replace(result, patched=tuple(type(each).__name__ for each in operators.models))
+    return result
 
 
 def optimize_program(
@@ -103,12 +125,12 @@ def try_tables(
     return OptimizeResult(record, tuple(tuned), found, tables, tuple(written))
 
 
-def compare_step(step: Step, tables: Path, candidates: Path | None) -> Times:
+def compare_step(step: Step, tables: Path, operators: Operators, candidates: Path | None) -> Times:
     """Run a step in turn, also with candidate tables where there are some."""
     runtime.clear()
-    sides = {TODAY: Side(Scope(tables), Replacing()), PLAIN: Side(Scope(tables))}
+    sides = {TODAY: Side(Scope(tables), operators), PLAIN: Side(Scope(tables))}
     if candidates is not None:
-        sides[NEW] = Side(Scope(candidates), Replacing())
+        sides[NEW] = Side(Scope(candidates), operators)
     return time_step(step, sides)
 
 

@@ -60,15 +60,19 @@ class OptimizeResult:
     calls: Path | None = None
     #: Of a program: its run as it is written.
     outcome: Outcome | None = None
+    #: Classes of models that have operators now.
+    patched: tuple[str, ...] = ()
 
     @property
     def predicted(self) -> float:
         """The share of the record's time that operators and new tables were to save."""
-        gains = {id(each.call): each.gain for each in self.tuned}
-        saved = (
-            each.seconds * (1 - 1 / gains.get(id(each), each.gain)) for each in self.record.calls
-        )
-        return min(1.0, sum(saved) / self.record.seconds) if self.record.seconds else 0.0
+        record = self.record
+        left = record.with_operators
+        if left is None:
+            left = record.seconds - sum(each.seconds * (1 - 1 / each.gain) for each in record.calls)
+        for each in self.tuned:
+            left -= each.call.seconds * (1 / each.call.gain - 1 / each.gain)
+        return min(1.0, 1 - left / record.seconds) if record.seconds else 0.0
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -110,7 +114,10 @@ class OptimizeResult:
             yield "no table was written" + (": new ones are not surely faster" if new else "")
         elif self.outcome is None:
             yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}"
-        if is_surely_faster(self.comparison.measured):
+        if self.patched:
+            names = ", ".join(self.patched)
+            yield f"patched {names}, as tuner.ops.patch does; tuner.ops.unpatch takes it back"
+        elif is_surely_faster(self.comparison.measured):
             way = f"the program: tuner apply --operators --tables {self.tables} -- COMMAND"
             step = "the step in `with tuner.ops.replaced():`"
             yield f"run {way if self.outcome else step}"

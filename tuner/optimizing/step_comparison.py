@@ -87,6 +87,8 @@ def time_in_turn(
 def _time(step: Step, side: Side) -> float:
     """Milliseconds: on a GPU between two events, else by the clock."""
     with side.active():
+        if side.settles:
+            step()
         wait()
         if not torch.cuda.is_available():
             began = time.perf_counter()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -20,12 +20,14 @@ from search_spaces.recorded.model_calls import ModelCall
 from search_spaces.records import Value, Workload
 from tuner.ops.call_counts import Scope
 from tuner.ops.choosing import TUNED, Choice
-from tuner.ops.operator import Decision
-from tuner.ops.patching import Replacing
+from tuner.ops.operator import OPERATORS, Decision
+from tuner.ops.patching import PatchedModels, Replacing, find_models
 from workers.measure.timers.cupti import MARKER, list_activities
 
 #: A step of a program, or another call; its result is not used.
 Step = Callable[[], object]
+#: What makes operators run, while it is active.
+Operators: TypeAlias = PatchedModels | Replacing
 #: Runs that are timed, and launches before them, whose records a profiler may lose.
 _RUNS, _LEADING = 3, 4
 
@@ -58,6 +60,8 @@ class StepRecord:
 
     seconds: float
     calls: tuple[CallTime, ...]
+    #: Its time with operators and today's tables; by the times of calls where it is not given.
+    with_operators: float | None = None
 
     def share(self, call: CallTime) -> float:
         """Of the time of the step, 1 at most: calls are timed apart from it."""
@@ -65,37 +69,48 @@ class StepRecord:
 
 
 class Side:
-    """One way to run a step: with operators in place of torch's functions, or as it is written.
+    """One way to run a step: with operators, or as it is written.
 
-    Decisions and first calls are its own and are kept from run to run.
+    Decisions are its own and are kept from run to run.
     """
 
-    def __init__(self, scope: Scope, mode: Replacing | None = None) -> None:
-        self.scope, self._mode = scope, mode
+    def __init__(self, scope: Scope, operators: Operators | None = None) -> None:
+        self.scope, self._operators = scope, operators
+        #: Whether the first run after a beginning differs from the next ones.
+        self.settles = isinstance(operators, PatchedModels)
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Run this way until the block ends."""
         with self.scope.active():
-            if self._mode is None:
+            if self._operators is None:
                 yield
             else:
-                with self._mode:
+                with self._operators:
                     yield
 
 
-def record_step(step: Step, tables: Path) -> StepRecord:
-    """Run a step a few times with operators in place of torch's functions, and as it is written.
+def find_operators(step: Step) -> Operators:
+    """In the models that a step calls; where it calls none, in place of torch's functions."""
+    models = find_models(step)
+    return PatchedModels(models) if models else Replacing()
+
+
+def record_step(step: Step, tables: Path, operators: Operators) -> StepRecord:
+    """Run a step a few times with operators, and as it is written.
 
     tables: a folder that decides before those of `TUNER_TABLES`.
     """
-    plain = Side(Scope(tables))
-    decisions = _count_calls(step, Side(Scope(tables), Replacing()))
-    direct = _count_calls(step, plain)
+    plain, other = Side(Scope(tables)), Side(Scope(tables), operators)
+    decisions = _count_calls(step, other)
+    direct = _count_calls(step, plain) if isinstance(operators, Replacing) else {}
     calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
     with plain.active():
-        seconds = device_seconds(step)
-    return StepRecord(seconds, sort_calls(calls))
+        seconds, with_operators = device_seconds(step), None
+    if torch.cuda.is_available():
+        with other.active():
+            with_operators = device_seconds(step)
+    return StepRecord(seconds, sort_calls(calls), with_operators)
 
 
 def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Decision]]:
@@ -103,11 +118,12 @@ def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Deci
 
     Compiled functions run eagerly: their graphs have torch's functions where no entry is known.
     """
-    for _ in range(2):
-        for decision in side.scope.decisions:
-            decision.calls = 0
-        with side.active(), torch.compiler.set_stance("force_eager"):
-            step()
+    with side.active(), torch.compiler.set_stance("force_eager"):
+        step()
+        for operator in OPERATORS.values():
+            for decision in operator.decisions():
+                decision.calls = 0
+        step()
     wait()
     found: dict[tuple[str, Workload], list[Decision]] = defaultdict(list)
     for each in side.scope.decisions:
