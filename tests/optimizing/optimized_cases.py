@@ -133,6 +133,27 @@ def test_a_program_runs_operators_by_the_tables_in_place_of_torchs_functions(tmp
     assert (sorted(done.stdout.split()), done.stderr) == (["eager", "tuned"], "")
 
 
+MODELS = """
+import torch
+from torch.nn import functional
+x, model, other = torch.randn(4, 32), torch.nn.LayerNorm(32), torch.nn.Sequential(torch.nn.GELU())
+plain = type(model)
+with torch.device("cpu"), torch.inference_mode():
+    model(x)
+functional.softmax(x, -1)
+torch.compile(other, backend="aot_eager", fullgraph=True)(model(x)).sum().backward()
+from tuner import ops
+print(type(model) is plain, *sorted({each.operator for each in ops.report()}))
+"""
+
+
+def test_a_program_runs_operators_in_its_models(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", MODELS]
+    ways = list_ways(Program(command, hooked_environment()), tmp_path)
+    assert ways[PLAIN].run().last_line == "True"
+    assert ways[TODAY].run().last_line == "False activation activation_backward layer_norm"
+
+
 def test_what_ships_decides_in_this_process(tmp_path):
     ops.softmax(X)
     plant(tmp_path)

@@ -248,7 +248,7 @@ def test_a_line_that_starts_no_program_is_refused(tmp_path, words, message):
         ("print(5.0)", "no call of an operator was recorded", "docs/ops.md"),
         ("import nothing_here", "train.py: exit code 1: ModuleNotFoundError", "must end with 0"),
         ("import os; assert 'TUNER_OPERATORS' not in os.environ",
-         "exit code 1 with operators in place of torch's functions: AssertionError", "also with"),
+         "exit code 1 with operators: AssertionError", "also with"),
     ],
 )  # fmt: skip
 def test_errors_name_the_remedy(tmp_path, text, message, hint):

@@ -30,7 +30,7 @@ def optimize(
     """Tune the operators that a program calls, and keep what makes the whole program faster.
 
     It runs about twenty times: to record its calls, then in turn as it is written, with operators
-    in the place of torch's functions, and with new tables. Where the last line of its output is a
+    in its models, and with new tables. Where the last line of its output is a
     number, that is compared, the smaller the better, else the time of a run. Tables are written
     only if it is surely faster with them than in both other ways.
     """

@@ -154,7 +154,9 @@ def apply(
     ] = False,
     operators: Annotated[
         bool,
-        flag("--operators", help="Run operators in place of torch's functions, too."),
+        flag(
+            "--operators", help="Put operators into models, too, or in place of torch's functions."
+        ),
     ] = False,
 ) -> None:
     """Run a program whose libraries launch their kernels from tables.

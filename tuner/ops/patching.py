@@ -20,8 +20,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from search_spaces.kernel import ROUNDING
 from tuner.ops.modules import KINDS, Kind, is_autocast
@@ -196,7 +197,7 @@ def _put_into(module: nn.Module, kind: Kind) -> None:
         patched = _subclass(cls, kind)
         patched._tuner_first_calls.reset()
         module.__class__ = patched
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         kind.prepare(module)
 
 
@@ -204,7 +205,7 @@ def _take_out(module: nn.Module) -> None:
     cls: Any = type(module)
     kind: Kind = getattr(cls, _MARK)
     module.__class__ = _without(cls)
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         kind.undo(module)
 
 
@@ -284,24 +285,43 @@ class PatchedModels:
             unpatch(each)
 
 
-def find_models(call: Callable[[], object]) -> list[nn.Module]:
-    """The outermost modules that a call runs, without those that are patched and those in which
-    `patch` would replace nothing."""
+def watch_models(seen: Callable[[nn.Module], None]) -> RemovableHandle:
+    """Be told of every model at its first call: a module that no other one called before."""
     known: WeakSet[nn.Module] = WeakSet()
-    found: list[nn.Module] = []
 
     def look(module: nn.Module, given: Any) -> None:
-        if module not in known:
+        if not torch.compiler.is_compiling() and module not in known:
             known.update(module.modules())
-            found.append(module)
+            seen(module)
 
-    hook = register_module_forward_pre_hook(look)
+    return register_module_forward_pre_hook(look)
+
+
+def find_models(call: Callable[[], object]) -> list[nn.Module]:
+    """The models that a call runs, without those that are patched and those in which `patch` would
+    replace nothing."""
+    found: list[nn.Module] = []
+    watch = watch_models(found.append)
     try:
         with torch.compiler.set_stance("force_eager"):
             call()
     finally:
-        hook.remove()
+        watch.remove()
     return [each for each in found if _is_worth_patching(each)]
+
+
+def begin_replacing() -> None:
+    """For the rest of this process, patch each model at its first call; until there is one, run
+    operators in place of torch's functions in this thread."""
+    functions = Replacing()
+    functions.__enter__()  # type: ignore[no-untyped-call]
+
+    def adopt(model: nn.Module) -> None:
+        if _is_worth_patching(model):
+            patch(model)
+            functions.leave()
+
+    watch_models(adopt)
 
 
 def _is_worth_patching(model: nn.Module) -> bool:
@@ -323,10 +343,11 @@ class Replacing(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._checks = {ours: FirstCalls(ours.__name__) for ours in _SIGNATURES}
+        self._left = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         ours, kwargs = _OPERATORS.get(func), kwargs or {}
-        if ours is None or self._checks[ours].wrong:
+        if ours is None or self._left or self._checks[ours].wrong:
             return func(*args, **kwargs)
         named = {name: each for name, each in kwargs.items() if name != "_stacklevel"}
         if not _fits(ours, args, named):
@@ -334,6 +355,13 @@ class Replacing(TorchFunctionMode):
         given = next(each for each in (*args, *named.values()) if isinstance(each, torch.Tensor))
         found = ours(*args, **named)
         return self._checks[ours].keep(found, lambda: func(*args, **kwargs), given)
+
+    def leave(self) -> None:
+        """Replace nothing any more; where it is the innermost mode, it ends."""
+        innermost: Any = _get_current_function_mode()  # type: ignore[no-untyped-call]
+        if not self._left and innermost is self:
+            self.__exit__(None, None, None)
+        self._left = True
 
 
 def _fits(ours: Any, args: Any, named: dict[str, Any]) -> bool:

@@ -146,7 +146,7 @@ def compare_program(
 
 def list_ways(program: Program, tables: Path) -> dict[str, Program]:
     """As it is written, and as `tuner apply --operators` runs it."""
-    plain, way = program.with_first(_TABLES, tables), "operators in place of torch's functions"
+    plain, way = program.with_first(_TABLES, tables), "operators"
     operators = plain.with_values({"TUNER_OPERATORS": "1"}, way)
     return {PLAIN: plain, TODAY: operators.with_first("TUNER_APPLY", tables)}
 

@@ -17,7 +17,7 @@ from tuner.optimizing.step_record import CallTime, StepRecord, sort_calls, time_
 
 
 def record_program(plain: Program, replaced: Program, tables: Path) -> tuple[Outcome, StepRecord]:
-    """Run a program as it is written, and with operators in the place of torch's functions.
+    """Run a program as it is written, and with operators.
 
     tables: a folder that decides before those of `TUNER_TABLES`. The seconds of the record are the
     sum of its calls. Raises `TunerError` where a run fails, or makes no call of an operator.

@@ -2,7 +2,8 @@
 
 `tuner apply`, `tuner capture` and `tuner optimize` put this folder first on PYTHONPATH. A
 `sitecustomize` of the user's own, which this file hides, is imported before. With
-TUNER_OPERATORS=1, the thread that imports torch runs operators in place of torch's functions.
+TUNER_OPERATORS=1, models get operators at their first call; until then, the thread that imports
+torch runs operators in place of torch's functions.
 """
 
 import importlib
@@ -23,7 +24,7 @@ def _begin() -> None:
 
 
 def _replace() -> None:
-    importlib.import_module("tuner.ops.patching").Replacing().__enter__()
+    importlib.import_module("tuner.ops.patching").begin_replacing()
 
 
 def _own() -> None:
