@@ -5,10 +5,11 @@ which the rows of all its tensors are aligned, 4 at most.
 
     d(k, e)^2 = (a(k) - a(e))^2 + the sum over all dims n of
 
-        (log2 k[n] - log2 e[n])^2   for sizes, 0.3^2 times as much for numbers of rows, tokens and
-                                    the like, which programs share without a change to their code;
-                                    an entry that was chosen for a part of a range stands for all
-                                    of its sizes, as in lookups
+        (log2 k[n] - log2 e[n])^2   for sizes; of numbers of rows, tokens and the like, which
+                                    programs share without a change to their code, 0.3^2 times as
+                                    much, and 0.4^2 where e has more, since a config for many rows
+                                    may leave multiprocessors idle at few; an entry that was chosen
+                                    for a part of a range stands for all of its sizes, as in lookups
         0                           for equal values, and for float16 and bfloat16, since kernels
                                     move the same bytes of both
         4                           for other values
@@ -40,8 +41,8 @@ from tuner import runtime
 
 _SPREADS: dict[str, float] = json.loads((Path(__file__).parent / "spreads.json").read_text())
 _HALVES = ("float16", "bfloat16")
-#: Dims that say how many like items there are, and what an octave of them counts.
-_COUNTS, _OCTAVE_OF_COUNTS = frozenset({"rows", "tokens", "batch", "sequences"}), 0.3
+#: Dims that say how many like items there are, and what an octave counts towards more and fewer.
+_COUNTS, _TO_MORE, _TO_FEWER = frozenset({"rows", "tokens", "batch", "sequences"}), 0.3, 0.4
 #: d of a dim that is no size.
 _OTHER = 2.0
 #: Bytes of the widest load; registers of a multiprocessor, which tables do not name.
@@ -95,7 +96,10 @@ def _measure(name: str, one: Value, other: Value) -> float:
     sizes = [each for each in (one, other) if type(each) is int and each > 0]
     if len(sizes) < 2:
         return _OTHER
-    return abs(math.log2(sizes[0] / sizes[1])) * (_OCTAVE_OF_COUNTS if name in _COUNTS else 1.0)
+    octaves = math.log2(sizes[0] / sizes[1])
+    if name in _COUNTS:
+        return max(_TO_MORE * octaves, -_TO_FEWER * octaves)
+    return abs(octaves)
 
 
 @lru_cache(4096)
