@@ -170,8 +170,9 @@ def test_autocast_is_left_to_the_model():
             assert torch.equal(gradient, wanted[key])
 
 
-def test_weights_are_saved_and_loaded(tmp_path):
-    model, inputs = model_of("llama")
+@pytest.mark.parametrize("name", ["llama", "phi", "unet"])
+def test_weights_are_saved_and_loaded(tmp_path, name):
+    model, inputs = model_of(name)
     expected = call(model, inputs)
     ops.patch(model)
     model.save_pretrained(tmp_path)
@@ -179,7 +180,7 @@ def test_weights_are_saved_and_loaded(tmp_path):
     assert torch.equal(call(loaded, inputs), expected)
     weights = {key: each.clone() for key, each in loaded.state_dict().items()}
     model.load_state_dict(weights)
-    model.load_state_dict(weights, assign=True)  # the two weights of a layer lie apart again
+    model.load_state_dict(weights, assign=True)  # the weights of a layer lie apart again
     torch.testing.assert_close(call(model, inputs), expected, rtol=1e-4, atol=1e-5)
 
 
