@@ -43,6 +43,15 @@ def test_a_tag_moves_and_goes(tuner, url, two_runs):
     assert tuner("status", "baseline").code == 2
 
 
+def test_without_a_run_commands_take_the_latest(tuner, folder, two_runs):
+    assert tuner("show").out == tuner("show", 2).out != tuner("show", 1).out
+    assert tuner("show", "--asm").code == 2
+    assert tuner("compare", "baseline").err == tuner("compare", "baseline", 2).err
+    assert tuner("tag", "newest").err == "run 2 of nightly is 'newest'\n"
+    assert tuner("tag", "--remove").err == "run 2 of nightly has no tag\n"
+    assert "run 2 to published: 1 " in tuner("promote", "--to", "published", "--dry-run").err
+
+
 @pytest.mark.parametrize("name", ["7", "1st", "", "a/b", "a b", "-x", "x" * 101, "a\u202eb", "a\n"])
 def test_a_name_that_could_be_mistaken_is_refused(tuner, two_runs, name):
     result = tuner("tag", "1", "--", name)

@@ -52,7 +52,7 @@ def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
     (table,) = (folder / "tables").iterdir()
     assert '"way":"add"' in table.read_text().replace(" ", "")
     assert tuner("check", "tables").code == 0
-    assert tuner("check", "tables", "--run", 1).code == 0
+    assert tuner("check", "tables", "--run", "latest").code == 0
     (folder / "double.py").write_text(KERNEL + "# changed\n")
     table.write_text(table.read_text().replace('"add"', '"slow"'))
     stale = tuner("check", "tables", "--run", 1)

@@ -205,7 +205,7 @@ def _compare_with_run(settings: Settings, base: Path, run: str, folder: Path, ki
     from tuner.cli.export import own_kernels
 
     with store_of(settings) as store:
-        info = pick_run(store, run)
+        info = pick_run(store, None if run == "latest" else run)
         kernels = own_kernels(settings, base, store.tasks(info.run_id))
         findings = tables.check_export(store, info.run_id, folder, kind, kernels)
     for finding in findings:

@@ -48,11 +48,13 @@ def compare(
         ),
     ],
     b: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="What to compare, written like A.", metavar="B", autocompletion=complete_runs
+            help="What to compare, written like A; the latest run by default.",
+            metavar="B",
+            autocompletion=complete_runs,
         ),
-    ],
+    ] = None,
     fail_on: Annotated[
         str,
         typer.Option(
@@ -80,7 +82,9 @@ def compare(
     conclusive.
     """
     settings, base = settings_of(config)
-    if _is_table(b) and not _is_table(a):  # the run knows all facts of the devices
+    if (
+        b is not None and _is_table(b) and not _is_table(a)
+    ):  # the run knows all facts of the devices
         first = _read_side(settings, a, None)
         second = _read_side(settings, b, first)
     else:
@@ -109,14 +113,15 @@ class _Side:
     campaign: str | None = None
 
 
-def _read_side(settings: Settings, text: str, other: _Side | None) -> _Side:
+def _read_side(settings: Settings, text: str | None, other: _Side | None) -> _Side:
     """What a text names; a date or a revision looks in the campaign of the other side, if any."""
-    path = Path(text)
-    if _is_table(text):
+    if text is not None and _is_table(text):
         from tuner.tables.table_check import read_table_tasks
 
         devices = [task.key.device for task in (other.tasks if other else ())]
-        return _Side(text, read_table_tasks(path, {each.fingerprint: each for each in devices}))
+        return _Side(
+            text, read_table_tasks(Path(text), {each.fingerprint: each for each in devices})
+        )
     with store_of(settings) as store:
         run = pick_run(store, text, other.campaign if other else None)
         return _Side(f"run {run.run_id}", store.tasks(run.run_id), run.campaign)

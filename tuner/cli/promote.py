@@ -16,7 +16,7 @@ from search_spaces.errors import TunerError
 from tuner.base.log_ratio import Verdict
 from tuner.cli.command_context import (
     ConfigOption,
-    complete_runs,
+    RunArgument,
     configured_kernels,
     flag,
     open_store,
@@ -46,13 +46,8 @@ _ENTRIES: tuple[Column[PromotionRecord], ...] = (
 
 
 def promote(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="The run's number or tag.", metavar="RUN", autocompletion=complete_runs
-        ),
-    ],
     to: Annotated[Path, typer.Option("--to", help="The folder of published tables.")],
+    run: RunArgument = None,
     again: Annotated[
         bool,
         flag(

@@ -63,13 +63,14 @@ _SAMPLES = ("samples_us", "incumbent_samples_us")
 
 def show(
     reference: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="A run (3 or its tag), one of its tasks (3/41), a trial of that task (3/41/17).",
+            help="A run (3 or its tag), one of its tasks (3/41), a trial of that task (3/41/17); "
+            "the latest run by default.",
             metavar="RUN|RUN/TASK|RUN/TASK/TRIAL",
             autocompletion=complete_runs,
         ),
-    ],
+    ] = None,
     asm: Annotated[
         bool,
         flag("--asm", help="Build the trial's config again and print its PTX and SASS instead."),
@@ -82,18 +83,12 @@ def show(
     A run lists the references of its tasks, and `tuner trials` those of its trials. A config is
     shown in full: as JSON, and as `triton.Config` and decorator where Triton launches the kernel.
     """
-    parts = _REFERENCE.fullmatch(reference)
-    if parts is None:
-        raise TunerError(
-            f"{reference!r} is no run, task or trial",
-            "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
-        )
-    task_id, number = (None if part is None else int(part) for part in parts.groups()[1:])
+    run, task_id, number = _read_reference(reference) if reference is not None else (None,) * 3
     if asm and number is None:
         raise TunerError("--asm needs a trial", "write its reference, as in 3/41/17")
     settings, base = settings_of(config)
     with store_of(settings) as store:
-        info = pick_run(store, parts[1])
+        info = pick_run(store, run)
         if asm and task_id is not None and number is not None:
             _print_assembly(settings, base, store, _find_task(store, info, task_id), number)
             return
@@ -104,6 +99,19 @@ def show(
         else:
             facts = _describe_trial(store, _find_task(store, info, task_id), number, style)
     emit_record(facts, style)
+
+
+def _read_reference(text: str) -> tuple[str, int | None, int | None]:
+    """Run, task and trial of a reference."""
+    parts = _REFERENCE.fullmatch(text)
+    if parts is None:
+        raise TunerError(
+            f"{text!r} is no run, task or trial",
+            "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
+        )
+    run, *numbers = parts.groups()
+    task_id, number = (None if part is None else int(part) for part in numbers)
+    return run, task_id, number
 
 
 def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, object]:

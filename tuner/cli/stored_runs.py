@@ -16,6 +16,7 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.records import Status, config_key
 from tuner.cli.command_context import (
     ConfigOption,
+    RunArgument,
     complete_kernels,
     complete_runs,
     flag,
@@ -34,15 +35,13 @@ _NAME = re.compile(r"[^\W\d][\w.+-]{0,99}")
 
 
 def tag(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="The run: its number or its tag.", metavar="RUN", autocompletion=complete_runs
-        ),
-    ],
+    run: RunArgument = None,
     name: Annotated[
         str | None,
-        typer.Argument(help="A word that does not begin with a digit.", metavar="NAME"),
+        typer.Argument(
+            help="A word that does not begin with a digit; alone, that of the latest run.",
+            metavar="NAME",
+        ),
     ] = None,
     remove: Annotated[bool, flag("--remove", help="Remove the run's tag.")] = False,
     config: ConfigOption = None,
@@ -51,6 +50,8 @@ def tag(
 
     A run has one tag, and a tag is that of one run: it moves from a run that has it.
     """
+    if name is None and not remove and run is not None and _NAME.fullmatch(run):
+        run, name = None, run
     if (name is None) != remove:
         raise TunerError("tag: give either NAME or --remove", "as in `tuner tag 7 baseline`")
     if name is not None and _NAME.fullmatch(name) is None:
