@@ -160,6 +160,8 @@ def _load(spec: str, paths: Sequence[str]) -> Kernel:
     if spec.startswith(_RECORDED):
         return _load_recording(spec, paths)
     place, _, attribute = spec.rpartition(":")
+    if spec.removesuffix(":").endswith(".py"):
+        raise _without_object(spec.removesuffix(":"), paths)
     if not place or not attribute:
         return _load_named(spec)
     if place.endswith(".py"):
@@ -201,7 +203,7 @@ def place_of(spec: str, paths: Sequence[str] = ()) -> tuple[Path, str] | None:
 
     None for a part of tuner and for a file that cannot be found. Imports nothing.
     """
-    place, _, _ = spec.rpartition(":")
+    place = spec if spec.endswith(".py") else spec.rpartition(":")[0]
     if spec.startswith(_RECORDED):
         file = find_file(spec.removeprefix(_RECORDED), paths)
         return (file, "") if file else None
@@ -321,6 +323,28 @@ def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:
     _check_identity(kernel, spec)
     kernel.spec = spec
     return kernel
+
+
+def _without_object(place: str, paths: Sequence[str]) -> KernelError:
+    """The error for a file without an object: it names the kernels in the file."""
+    file = find_file(place, paths)
+    if file is None:
+        return KernelError(f"there is no file {place}", "name a kernel as file.py:object")
+    module = _import_file(file, place)
+    names = [
+        name
+        for name, each in vars(module).items()
+        if isinstance(each, Kernel)
+        or (_is_declaration(each) and each.__module__ == module.__name__)
+    ]
+    if not names:
+        return KernelError(f"{place} has no kernel", "declare one there, or use tuner.adopt(...)")
+    specs = " or ".join(f"{place}:{name}" for name in names)
+    return KernelError(f"{place} is a file; did you mean {specs}?", "name a kernel of the file")
+
+
+def _is_declaration(found: object) -> bool:
+    return inspect.isclass(found) and issubclass(found, Kernel) and not inspect.isabstract(found)
 
 
 def _instance(found: object, spec: str) -> Kernel:

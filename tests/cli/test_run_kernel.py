@@ -62,11 +62,24 @@ def test_a_kernel_beside_a_campaign_is_run_with_the_settings_of_the_file(tuner, 
     assert "nothing measured" in again.out
 
 
+def test_a_file_without_an_object_suggests_each_of_its_kernels(tuner, file, folder):
+    more = "\n".join(["", "class Base(Kernel): pass", "double = Double()", "from os import path"])
+    file.write_text(f"{file.read_text()}{more}\n")
+    for command in ("run", "bench", "verify"):
+        assert (
+            "did you mean double.py:Double or double.py:double?" in tuner(command, file.name).error
+        )
+    (folder / "helpers.py").write_text("from tuner import Kernel\nhelper = len\n")
+    assert "helpers.py has no kernel" in tuner("run", "helpers.py").error
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["double.py:Doubel"], "did you mean 'Double'"),
-        (["double.py:"], "unknown kernel 'double.py:'"),
+        (["double.py:"], "double.py is a file; did you mean double.py:Double?"),
+        (["double.py"], "double.py is a file; did you mean double.py:Double?"),
+        (["other.py"], "there is no file other.py"),
         (["other.py:Double"], "there is no file other.py"),
         ([SPEC, "--workload", "m=3"], "also needs n"),
         ([SPEC, "--target", "cuda"], "runs on cpu, not on cuda"),

@@ -12,6 +12,7 @@ import typer
 
 from results_db.errors import FIRST_RUN, NothingStoredError
 from search_spaces.near_names import did_you_mean
+from tuner.cli.campaign_sources import names_kernel
 from tuner.cli.command_context import (
     ConfigOption,
     WorkloadsOption,
@@ -173,7 +174,7 @@ class _PresentKernels:
 
     def name_of(self, text: str | None) -> str | None:
         """The kernel's name where the text is `file.py:object`, else the text itself."""
-        if text is None or ":" not in text:
+        if text is None or not names_kernel(text):
             return text
         from search_spaces import registry
 

@@ -85,8 +85,8 @@ def _specs(captured: CapturedKernel, folder: Path, *, widen: bool) -> list[str]:
 
 
 def names_kernel(word: str | None) -> bool:
-    """Whether a word names a kernel: campaigns of config.yaml have no colon in their names."""
-    return word is not None and ":" in word
+    """Whether a word names a kernel, or a file of kernels: names of campaigns have no colon."""
+    return word is not None and (":" in word or word.endswith(".py"))
 
 
 def with_kernel(

@@ -137,7 +137,7 @@ def run(
             settings, calls, kernels=kernel or (), target=target, widen=widen
         )
         kernel = None
-    elif names_kernel(campaign):
+    elif names_kernel(campaign) and campaign not in settings.campaigns:
         settings, campaign = with_kernel(
             settings, base, f"{campaign}", workloads=workload or (), target=target
         )
