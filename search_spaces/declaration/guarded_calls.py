@@ -86,6 +86,10 @@ def check(kernel: Kernel, workload: Workload) -> None:
             raise WorkloadError(
                 f"{kernel.name} cannot take workload {workload.key!r}: {message}", error.hint
             ) from error
+    # By default cost() and outputs() follow from the inputs: a mistake there is said to be theirs.
+    if type(kernel).make_inputs is Kernel.make_inputs:
+        with guard_call(kernel, "inputs", workload):
+            kernel.inputs(workload)
     with guard_call(kernel, "cost", workload):
         cost = kernel.cost(workload)
     if not isinstance(cost, Cost) or not all(map(_is_amount, (cost.flops, cost.bytes))):

@@ -13,8 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.declaration import guarded_calls
 from search_spaces.dims import Dims
-from search_spaces.errors import WorkloadError
+from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import EXACT, Kernel
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Device, TensorSpec, Workload
@@ -115,6 +116,21 @@ def test_several_outputs_and_fewer_arguments_are_named():
     for name in ("low", "high"):
         assert torch.equal(found["sorted"](inputs)[name], found["eager"](inputs)[name])
     assert kernel.tolerance(WORKLOAD).elementwise == 2 * 4e-3
+
+
+def test_a_misspelt_size_is_a_mistake_of_inputs_and_names_the_nearest(monkeypatch):
+    monkeypatch.setattr(Scale, "inputs", lambda self, workload: {"x": workload.spec("row")})
+    with pytest.raises(KernelError) as error:
+        guarded_calls.check(Scale(), WORKLOAD)
+    assert error.value.message.startswith(f"kernel scale: inputs() for {WORKLOAD.key!r} raises")
+    assert "the workload has no dim 'row'; did you mean 'rows'?" in error.value.message
+
+
+def test_workloads_of_a_kernel_without_dims_say_what_is_missing():
+    with pytest.raises(WorkloadError, match="no `dims` are declared for the workload") as error:
+        Kernel.dims.workloads((4, 5, "float32"))
+    assert "dims = Dims(" in error.value.hint
+    assert Kernel.dims.workloads() == []
 
 
 def test_a_kernel_without_eager_or_inputs_says_so():
