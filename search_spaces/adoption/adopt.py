@@ -41,7 +41,7 @@ def adopt(
     arguments: Callable[..., Mapping[str, Any]],
     grid: Callable[[Mapping[str, Any]], tuple[int, ...]],
     reference: Callable[[Workload, Tensors], torch.Tensor | Tensors],
-    cost: Callable[[Workload], Cost],
+    cost: Callable[[Workload], Cost] | None = None,
     inputs: Callable[[Workload], Specs] | None = None,
     tolerance: Tolerance | Callable[[Workload], Tolerance] | None = None,
     dims: Sequence[str] | None = None,
@@ -65,7 +65,7 @@ def adopt(
     grid: as for Triton, from all arguments.
     reference: the outputs by plain torch; called with the inputs in float64 to verify, and with
     the inputs as they are for the baselines `eager` and `compile`.
-    cost: the least work of a workload.
+    cost: the least work of a workload; by default that of `Kernel.cost`.
     tolerance: by default the rounding error of the outputs' dtypes.
     dims: names of a workload's dims, by default the keys of the autotuner and `dtype`; each takes
     the kinds of values that it has in `workloads`.
@@ -180,7 +180,7 @@ class AdoptedKernel(Kernel):
         return own if isinstance(own, Tolerance) else own(workload)
 
     def cost(self, workload: Workload) -> Cost:
-        return self._given.cost(workload)
+        return (self._given.cost or super().cost)(workload)
 
     # -- the variants --------------------------------------------------------------------------
     def _parts_for(self, workload: Workload) -> AutotuneParts:

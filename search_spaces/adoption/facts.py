@@ -37,8 +37,8 @@ class Adoption:
     grid: Callable[[Mapping[str, Any]], tuple[int, ...]]
     #: The outputs by plain torch.
     reference: Callable[[Workload, Tensors], torch.Tensor | Tensors]
-    #: The least work of the problem.
-    cost: Callable[[Workload], Cost]
+    #: The least work of the problem; None: inputs and outputs moved once.
+    cost: Callable[[Workload], Cost] | None
     #: Names of a workload's dims.
     dims: tuple[str, ...]
     #: What the dim `dtype` may be; empty without that dim.

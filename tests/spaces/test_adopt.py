@@ -122,6 +122,14 @@ def parts(**changes):
     return {"name": "mine", **given, **changes}
 
 
+def test_by_default_inputs_and_outputs_are_moved_once():
+    given = spaces_adopted.adopted._given
+    vectors = {"inputs": given.inputs, "outputs": given.outputs}
+    words = {key: each for key, each in parts(**vectors).items() if key != "cost"}
+    (workload,) = words["workloads"]
+    assert adopt(spaces_adopted.scale_add_kernel, **words).cost(workload) == Cost(0, 3 * 8 * 4)
+
+
 def test_what_cannot_be_adopted_is_said():
     plain = spaces_adopted.scale_add_kernel.fn
     with pytest.raises(KernelError, match=r"not under @triton\.autotune"):
