@@ -204,6 +204,24 @@ CASES = {
         "config.yaml:3: key 'pool' is written twice (first on line 2)",
     ),
     "tab": ("version: 1\npool:\n\tkind: ray\n", "config.yaml:3: a tab in the indentation"),
+    "a key between two columns": (
+        "version: 1\npool:\n    kind: local\n  address: null\n",
+        "config.yaml:4: wrong indentation (column 3): begin the line in the column of those that "
+        "it belongs to",
+    ),
+    "a key below a value": (
+        "version: 1\n pool: {}\n",
+        "config.yaml:2: wrong indentation (column 2): begin the line in the column of those that "
+        "it belongs to",
+    ),
+    "a second colon": (
+        "version: 1\ndatabase:\n  url: a: b\n",
+        "config.yaml:3: mapping values are not allowed here",
+    ),
+    "text after a quoted one": (
+        'version: 1\ndatabase:\n  url: "a" b\n',
+        "config.yaml:3: expected <block end>, but found '<scalar>'",
+    ),
     "on as a key": ("version: 1\non: x\n", "config.yaml:2: on: unknown key"),
     "octal": (
         campaign("budget: {trials: 010}"),

@@ -43,6 +43,7 @@ _WORDS = {
 #: Of what has no tag of its own.
 _CORE_TAGS = "tag:yaml.org,2002:"
 _TEXT_HINT = "quote text that contains `:`, `#`, `*` or `@`"
+_COLUMN_HINT = "keys of one mapping, and items of one list, begin in the same column"
 _START_HINT = "start it with `version: 1`, or let `tuner init` write an example"
 
 
@@ -80,7 +81,7 @@ def read(path: Path) -> Document:
     try:
         root = YAML(typ="safe", pure=True).compose(text)
     except YAMLError as error:
-        raise _syntax_error(path, error) from error
+        raise _syntax_error(path, error, text) from error
     except RecursionError:
         raise ConfigError(f"{path.name}: nested too deeply", "write fewer levels") from None
     plain = _PlainData(path.name)
@@ -228,7 +229,7 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _syntax_error(path: Path, error: YAMLError) -> ConfigError:
+def _syntax_error(path: Path, error: YAMLError, text: str) -> ConfigError:
     if isinstance(error, ReaderError):
         return ConfigError(
             f"{path.name}: the character {chr(error.character)!a} at position {error.position} "
@@ -241,7 +242,23 @@ def _syntax_error(path: Path, error: YAMLError) -> ConfigError:
     problem = f"{(marked.problem if marked else None) or 'not YAML'}"
     if "'\\t'" in problem:
         return ConfigError(f"{where}: a tab in the indentation", "indent with blanks only")
+    if mark is not None:
+        line = text.splitlines()[mark.line] if mark.index < len(text) else ""
+        if _is_indentation(problem, line[: mark.column]):
+            blanks = len(line) - len(line.lstrip())
+            return ConfigError(
+                f"{where}: wrong indentation (column {blanks + 1}): begin the line in the column "
+                "of those that it belongs to",
+                _COLUMN_HINT,
+            )
     return ConfigError(f"{where}: {problem}", _TEXT_HINT)
+
+
+def _is_indentation(problem: str, before: str) -> bool:
+    """Whether a line begins in a wrong column. before: its part before the place of the problem."""
+    if problem.startswith("mapping values are not allowed"):
+        return ": " not in before  # else it is the second colon of `key: a: b`
+    return problem.startswith("expected <block end>") and not before.strip()
 
 
 def _kind(data: object) -> str:
