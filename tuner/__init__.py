@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from search_spaces.size_range import Range
     from search_spaces.space import SearchSpace
     from search_spaces.tensors import compiled, generator, named, random_tensor
+    from tuner import ops
     from tuner.api import RangeResult, Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
@@ -91,6 +92,7 @@ __all__ = [
     "load_calls",
     "load_kernel",
     "named",
+    "ops",
     "optimize",
     "random_tensor",
     "recorded_kernel",
@@ -155,6 +157,7 @@ __getattr__ = lazy_names(
         "load_calls": "tuner.capturing",
         "load_kernel": "search_spaces.registry:load",
         "named": "search_spaces.tensors",
+        "ops": "tuner.ops:",
         "optimize": "tuner.optimizing",
         "random_tensor": "search_spaces.tensors",
         "recorded_kernel": "search_spaces.recorded.recorded_kernel:load_kernel",

@@ -127,6 +127,14 @@ def test_every_public_name_exists():
         tuner.Kernal  # noqa: B018
 
 
+def test_dir_lists_the_public_names_alone():
+    import tuner
+
+    assert "ops" in dir(tuner)
+    assert dir(tuner.ops) == sorted(tuner.ops.__all__)
+    assert dir(tuner) == sorted(tuner.__all__)
+
+
 @pytest.mark.parametrize("name", [*PACKAGES, "tuner"])
 def test_a_kernel_file_that_imports_such_a_module_is_refused(tuner, folder, name):
     (folder / f"{name}.py").write_text(HELPERS)

@@ -69,17 +69,19 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     """The `__getattr__` of a package that imports each of its names at first use.
 
     homes: for every name the module that defines it, as `module` or, where the module has another
-    name for it, `module:attribute`. The package lists the same names under `TYPE_CHECKING`.
+    name for it, `module:attribute`; `module:` is the module itself. The package lists the same
+    names under `TYPE_CHECKING`.
     """
 
     def __getattr__(name: str) -> object:
         home = homes.get(name)
         if home is None:
             raise _missing(package, name, sys._getframe(1))
-        module, _, attribute = home.partition(":")
+        module, colon, attribute = home.partition(":")
         if package == "tuner" and module.removeprefix("tuner.") not in _UNRESERVED:
             reserve()
-        return getattr(importlib.import_module(module), attribute or name)
+        found = importlib.import_module(module)
+        return found if colon and not attribute else getattr(found, attribute or name)
 
     return __getattr__
 

@@ -63,4 +63,9 @@ __all__ = [
     "warm",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 record_misses(os.environ)
