@@ -1,4 +1,4 @@
-"""Write docs/kernels.md, its pictures, and the README's table of winners.
+"""Write docs/kernels.md and its pictures.
 
     python scripts/write_kernels_page.py [--check]
 
@@ -30,10 +30,6 @@ from workers.backend_kinds import Peak
 from workers.device import offline
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
-
-from keypress_table import written  # noqa: E402
-
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 #: The devices whose search spaces are counted.
@@ -66,38 +62,25 @@ COLUMNS = """*Time* is the median of the confirmation. *Over default* and *over 
 times of the default config and of each baseline divided by the time of the winner. *Roofline* is
 the bound by the peak rates of the device's data sheet, divided by the time.
 """
-#: The workloads in the README, by kernel; those in which a baseline is faster are among them.
-WINNERS_PLACE = "h100"
-WINNERS = {
-    "softmax": ["rows=8192 cols=8192 dtype=bfloat16", "rows=16384 cols=5003 dtype=bfloat16"],
-    "rms_norm": ["rows=8192 cols=4096 dtype=bfloat16", "rows=65536 cols=250 dtype=bfloat16"],
-    "add_norm": ["rows=8192 cols=5120 kind=rms_norm to=int8 dtype=bfloat16"],
-    "cross_entropy": ["rows=8192 cols=128256 dtype=bfloat16"],
-    "matmul": [
-        "M=4096 N=4096 K=4096 dtype=bfloat16",
-        "M=32 N=8192 K=4096 dtype=bfloat16",
-        "M=1000 N=1003 K=997 dtype=float16",
-        "M=2048 N=2048 K=2048 dtype=float32 tolerance=0.001",
-    ],
-    "linear": [
-        "M=12000 N=5120 K=1280 epilogue=gelu bias=True dtype=float16",
-        "M=100352 N=256 K=64 epilogue=relu1 bias=True dtype=float16",
-    ],
-    "attention": [
-        "batch=4 heads=16 sequence=4096 head_dim=128 causal=True dtype=bfloat16",
-        "batch=4 heads=32 sequence=2048 head_dim=64 causal=True dtype=bfloat16",
-    ],
-    "paged_decode": [
-        "sequences=64 q_heads=32 kv_heads=8 keys=8192 page_size=16 head_dim=128 dtype=bfloat16"
-    ],
-    "moe_matmul": [
-        "tokens=1 experts=256 top_k=8 hidden=7168 intermediate=256 gemm=gate_up_silu dtype=bfloat16"
-    ],
+#: The kernels by what they do.
+GROUPS = {
+    "element-wise": "elementwise elementwise_chain activation activation_backward rotary",
+    "moved elements": "transpose permute embedding index_add",
+    "rows and sums": "reduction cumulative_sum pooling adaptive_pooling softmax online_softmax"
+    " softmax_backward",
+    "normalization": "layer_norm rms_norm add_norm group_norm norm_backward",
+    "matrix products": "matmul linear gemv batched_matmul stream_k_matmul matrix_chain moe_matmul"
+    " topk_routing",
+    "low precision": "fp8_matmul int8_matmul int4_matmul quantize dequantize amax",
+    "attention": "attention grouped_attention varlen_attention paged_decode attention_backward",
+    "images and sequences": "convolution depthwise_convolution causal_convolution recurrent_cell"
+    " recurrent_sequence",
+    "losses and distances": "cross_entropy cross_entropy_backward linear_cross_entropy"
+    " linear_cross_entropy_backward nearest_center rbf_kernel",
+    "CPU": "cpu_pointwise cpu_activation cpu_softmax cpu_layer_norm cpu_rms_norm cpu_reduction"
+    " cpu_matmul cpu_matrix_chain cpu_linear_int8 cpu_linear_activation cpu_transpose cpu_attention"
+    " cpu_cross_entropy",
 }
-#: The baselines that torch itself provides.
-OF_TORCH = ("eager", "compile", "torchscript")
-#: From this many operations per byte on, the table shows TFLOP/s in the place of TB/s.
-COMPUTE_BOUND = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +118,7 @@ def main() -> int:
     """Write the page and the pictures, or compare them with the committed ones."""
     kernels = [registry.load(name) for name in registry.BUILT_IN]
     found = list(newest(figures(kernels)))
-    readme = ROOT / "README.md"
-    files = {
-        DOCS / "kernels.md": page(kernels, found),
-        readme: written(readme.read_text(), "docs/kernels.md", winners(found)),
-    }
+    files = {DOCS / "kernels.md": page(kernels, found)}
     for place in places(found):
         files[DOCS / f"roofline_{place}.svg"] = roofline(found, place)
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
@@ -228,7 +207,7 @@ def places(found: Iterable[Figures]) -> list[str]:
 # -- the page --------------------------------------------------------------------------------------
 def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
     """The text of docs/kernels.md."""
-    parts = [HEAD, overview(kernels, found)]
+    parts = [HEAD, groups(), overview(kernels, found)]
     for place in places(found):
         device = next(item.device for item in found if item.place == place)
         what = "Roofline" if peak_of(device) else "Rates"
@@ -237,6 +216,15 @@ def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
     parts += [section(kernel, [item for item in found if item.kernel == kernel.name])
               for kernel in kernels]  # fmt: skip
     return "\n".join(parts)
+
+
+def groups() -> str:
+    """One row per group of kernels, with links to their sections."""
+    rows = [
+        (group, ", ".join(f"[`{name}`](#{name})" for name in names.split()))
+        for group, names in GROUPS.items()
+    ]
+    return table(("", "kernels"), rows)
 
 
 def overview(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
@@ -331,33 +319,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-# -- the README ------------------------------------------------------------------------------------
-def winners(found: Sequence[Figures]) -> str:
-    """The table of some winners; raises `KeyError` where one has no result."""
-    known = {(item.kernel, item.workload.key): item for item in found
-             if item.place == WINNERS_PLACE}  # fmt: skip
-    heads = ("workload", "winner", "over torch eager", "over torch.compile", "over a library")
-    listed = [known[kernel, key] for kernel, keys in WINNERS.items() for key in keys]
-    return table(heads, map(winner, listed)).rstrip()
-
-
-def winner(item: Figures) -> tuple[str, ...]:
-    """The README's figures of one workload."""
-    over = item.over_baselines
-    dims = item.workload.key.replace("dtype=", "")
-    if item.flops / item.bytes >= COMPUTE_BOUND:
-        rate = f"{item.flops / item.median_us / 1e6:.0f} TFLOP/s"
-    else:
-        rate = f"{item.bytes / item.median_us / 1e6:.2f} TB/s"
-    library = next((name for name in over if name not in OF_TORCH), None)
-    return (
-        f"`{item.kernel}` {dims}",
-        f"{item.median_us:.4g} us, {rate}",
-        *(f"{over[name]:.2f}x" if name in over else "-" for name in OF_TORCH[:2]),
-        f"{over[library]:.2f}x ({library})" if library else "-",
-    )
 
 
 # -- the picture -----------------------------------------------------------------------------------

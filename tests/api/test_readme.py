@@ -14,9 +14,15 @@ import pytest
 import tuner
 
 ROOT = Path(__file__).parents[2]
-OPERATORS, PATCHED, FIRST, CAPTURED, DECORATED = re.findall(
-    r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-)
+
+
+def examples(page: str) -> list[str]:
+    """The blocks of Python in a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+FIRST, OPERATORS, PATCHED, CAPTURED, DECORATED = examples("README.md")
+_, SEVERAL, *_ = examples("docs/python.md")
 
 
 def run(code: str, folder: Path) -> str:
@@ -46,10 +52,10 @@ def test_a_model_is_patched(tmp_path):
 
 @pytest.mark.slow
 def test_the_first_example_runs_on_a_processor(tmp_path):
-    small = FIRST.replace('"softmax"', '"cpu_softmax"').replace("8192", "64")
+    small = (FIRST + SEVERAL).replace('"softmax"', '"cpu_softmax"').replace("8192", "64")
     quick = "budget=2, settings={'measure': {'baselines': ['eager']}}"
     small = small.replace("bfloat16", "float32").replace('budget="auto"', quick)
-    small = small.replace("for n in (1024, 4096)])", f"for n in (100, 200)], {quick})")
+    small = small.replace("(1024, 4096)])", f"(100, 200)], {quick})")
     lines = [f"    {line}" if line else "" for line in small.splitlines()]
     # In a program that workers import, a call of tune stands under this line.
     code = "\n".join(["if __name__ == '__main__':", *lines, "    print(len(results), 'results')"])

@@ -186,7 +186,7 @@ def test_the_file_kernel_declares_the_list_that_other_tools_search():
     assert sorted(map(config_key, declared)) == sorted(map(config_key, listed))
 
 
-def test_the_table_of_the_readme_is_filled_from_a_document():
+def test_the_table_of_the_comparison_is_filled_from_a_document():
     calls = {
         f"tuner/{name}/{seed}": {"whole_s": whole_s + seed, "verdict": "faster"}
         for name, whole_s in (("matmul", 8.0), ("layer_norm", 7.0), ("attention", 15.0))
@@ -214,19 +214,19 @@ def test_the_table_of_the_readme_is_filled_from_a_document():
     quick = "Helion 1.5.1 `Tree:quick`, median of 2 (slowest)"
     assert [quick, "32.0 s (34.0)", "-", "-"] in rows
     assert "45.2 s as `tuner run`" in text
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "comparison.md").read_text()
     result = "benchmarks/results/h200/keypress_to_answer.json"
-    filled = keypress_table.written(readme, result, text)
+    filled = keypress_table.written(page, result, text)
     assert text in filled
     assert keypress_table.written(filled, result, text) == filled
     with pytest.raises(ValueError, match="no single block"):
         keypress_table.written("", result, text)
 
 
-def test_the_readme_has_the_figures_of_the_committed_result():
+def test_the_comparison_has_the_figures_of_the_committed_result():
     path = BENCHMARKS / "results" / "h200" / "keypress_to_answer.json"
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "comparison.md").read_text()
     if path.exists():
-        assert keypress_table.table(json.loads(path.read_text())) in readme
+        assert keypress_table.table(json.loads(path.read_text())) in page
     else:
-        assert "These are figures of an old run." in readme
+        assert "These are figures of an old run." in page
