@@ -127,7 +127,7 @@ class DeviceLock:
                 while not lock.take() and not stopped():
                     if not said and time.monotonic() - since > _SAY_AFTER_S:
                         said = True
-                        _log.warning("%s is in use by %s; waiting", self._what, self.holder())
+                        _log.warning("waiting for %s, in use by %s", self._what, self.holder())
                     time.sleep(_POLL_S)
             self._turn.release()
             yield

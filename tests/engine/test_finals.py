@@ -82,7 +82,7 @@ def test_the_race_overrules_the_search():
     finals.handle_race(race(finals, [50, 48, 51, 100]))
     assert finals.mode is Mode.CONFIRM
     assert [t.number for t in finals.candidates()] == [3, 2, 0]
-    assert finals.reason == "fastest beyond doubt"
+    assert finals.reason == "clearly the fastest"
     selection, *_ = finals.handle_confirmation(race(finals, [48, 50, 100]))
     assert selection.winner == CONFIGS[3]
     assert selection.runner_up == CONFIGS[2]

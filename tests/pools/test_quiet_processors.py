@@ -261,7 +261,7 @@ def test_a_process_that_waits_for_a_device_says_for_whom(name, monkeypatch, capl
                 pass  # the lock has ended with its process
     said = [record.message for record in caplog.records]
     assert len(said) == 1
-    assert f"the card is in use by process {other.pid} (-c" in said[0]
+    assert f"waiting for the card, in use by process {other.pid} (-c" in said[0]
     assert "nightly" in said[0]
 
 

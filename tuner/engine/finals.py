@@ -341,7 +341,7 @@ def choose(
     key = chosen.key
     if len(equals) == 1:
         by_estimate = f"fastest by estimate, of {indistinct} that cannot be distinguished"
-        return chosen, "fastest beyond doubt" if indistinct == 1 else by_estimate
+        return chosen, "clearly the fastest" if indistinct == 1 else by_estimate
     if key == default:
         return chosen, f"the default ties with the fastest of {len(equals)}"
     if key in shared:

@@ -38,7 +38,7 @@ class TaskBudget:
     #: Seconds since the search began.
     search_s: float | None = None
     #: The engine's clock at the end of the whole run. A search ends earlier by the time that the
-    #: finals will take; a search that has not begun by then tries nothing.
+    #: finals will take; a search that has not begun by then is skipped.
     ends_at: float | None = None
     #: Expected seconds of the task's finals, until the run has seen finals.
     finals_s: float = 0.0

@@ -63,7 +63,7 @@ class Plan:
 def choose_miss(given: Miss | None = None) -> Miss:
     """What a miss does: as given, else as the environment variable TUNER_MISS says, else `tune`.
 
-    Raises ValueError for another word that is given; one in the variable is said once.
+    Raises ValueError for another word that is given; one in the variable is logged once.
     """
     if given is not None:
         if given not in _MISSES:

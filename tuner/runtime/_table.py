@@ -162,7 +162,7 @@ def _rest_of(key: Mapping[str, Value], names: Sequence[str]) -> frozenset[tuple[
 def find_in(table: Table, key: Mapping[str, Value], *, quiet: bool = False) -> Hit | None:
     """`Table.find`, where a key that cannot be compared or hashed is a miss.
 
-    A size beyond the ranges that the table was made for is said once; with `quiet`, it is not.
+    A size beyond the ranges that the table was made for is logged once, without `quiet`.
     """
     try:
         hit = table.find(key)

@@ -258,7 +258,7 @@ class DeviceRunner:
         if not spec.timed or spec.replayed:
             return None
         if spec.times_processors:
-            return DeviceLock("processors", "the processors of this machine")
+            return DeviceLock("processors", "this machine's processors")
         own = device.uuid or f"{device.fingerprint}-{self._index}" if device else f"{self._index}"
         name = digest([self._kind, own])[:16]
         return DeviceLock(name, f"{device.name if device else self._kind} ({self._worker_id})")

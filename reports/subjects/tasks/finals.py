@@ -157,8 +157,9 @@ def view_finals(task: TaskData) -> tuple[str, FigureView | None, Table]:
         view = figure_view(f"{task.slug}-finals", finals(frame), caption, table)
     choice = ""
     if selection and selection.reason:
-        tied = count(len(selection.tie_set), "equally fast config")
-        choice = f"Chosen among {tied} (within 1 %) by: {selection.reason}"
+        tied, reason = len(selection.tie_set), selection.reason
+        among = f"Chosen among {tied} equally fast configs (within 1 %): {reason}"
+        choice = among if tied > 1 else f"{reason[:1].upper()}{reason[1:]}"
     return choice, view, table
 
 
