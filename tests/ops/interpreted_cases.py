@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from search_spaces import registry
 from search_spaces.kernels.moe_matmul.routing import block_order, most_blocks, slots_by_expert
+from search_spaces.records import Workload
 from search_spaces.tensors import empty_tensors
 from tuner import ops, runtime
 from tuner.ops import choosing
@@ -64,6 +65,21 @@ def defaults(tables):
         write_defaults(tables, kernel, workloads_of(kernel))
 
     return write
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)])
+def test_a_baseline_gets_the_tensors_of_each_call(tables, shape):
+    kernel, dims = registry.load("activation"), {"rows": 6, "cols": 8}
+    workload = Workload.from_mapping({**dims, "function": "gelu", "dtype": "float32"})
+    write_defaults(tables, kernel, [workload], implementation="torchscript",
+                   baselines={"torchscript": 0.5, "eager": 0.9})  # fmt: skip
+    whole = torch.randn(3, *shape)
+    for x in (whole[0], whole[2], torch.randn(shape), whole[1].requires_grad_()):
+        with torch.enable_grad():
+            found = ops.activation(x, "gelu")
+        torch.testing.assert_close(found, functional.gelu(x))
+        assert found.requires_grad is x.requires_grad
+    assert [use.implementation for use in ops.report()] == ["torchscript"]
 
 
 def tuned_runs():

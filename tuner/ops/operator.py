@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -291,19 +292,24 @@ class Operator(Generic[Result]):
         if choice.implementation != TUNED:
             if problem.strided:
                 return None
-            return self._prepare_baseline(problem, choice)
+            return self._prepare_baseline(problem, choice, arguments)
         assert config is not None
         device = next(iter(problem.tensors.values())).device
         if device.type == "cpu":
             return self._solve(lambda again: launch_all(again, kernel, config, device))
         return Plan(problem, kernel, config, arguments)
 
-    def _prepare_baseline(self, problem: Problem, choice: Choice) -> _Run:
+    def _prepare_baseline(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run:
         assert choice.kernel is not None
         baseline = find_baseline(choice.kernel, problem.workload, choice.implementation)
         baseline(problem.tensors)  # what is not installed, or refuses this call, says so here
+        views, outputs = _list_views(problem, arguments), problem.outputs.items()
 
-        return self._solve(lambda again: baseline(again.tensors))
+        def run(arguments: Sequence[Any]) -> Any:
+            found = baseline({name: view(arguments) for name, view in views})
+            return _one_or_all([_own(found[name], arguments, shape) for name, shape in outputs])
+
+        return run
 
     def _solve(self, solve: Callable[[Problem], Mapping[str, torch.Tensor]]) -> _Run:
         """Makes the problem of each call anew, and its outputs as the caller wants them."""
@@ -419,6 +425,28 @@ def _contiguous(found: Any, arguments: Sequence[Any]) -> Any:
     if isinstance(found, torch.Tensor):
         return _own(found, arguments, found.shape)
     return tuple(_own(each, arguments, each.shape) for each in found)
+
+
+def _list_views(
+    problem: Problem, arguments: Sequence[Any]
+) -> list[tuple[str, Callable[[Sequence[Any]], torch.Tensor]]]:
+    """The problem's tensors as views of the arguments of any call of this kind, in their order."""
+    places = [at for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
+    return [
+        (name, _view_of(at, arguments[at], tensor))
+        for at, (name, tensor) in zip(places, problem.tensors.items(), strict=True)
+    ]
+
+
+def _view_of(
+    at: int, given: torch.Tensor, tensor: torch.Tensor
+) -> Callable[[Sequence[Any]], torch.Tensor]:
+    shape, stride = tensor.shape, tensor.stride()
+    if given.data_ptr() != tensor.data_ptr():
+        raise TypeError("an input of the kernel is no view of its argument")
+    if (given.shape, given.stride()) == (shape, stride):
+        return itemgetter(at)
+    return lambda arguments: arguments[at].as_strided(shape, stride)
 
 
 def _own(
