@@ -235,6 +235,33 @@ def test_a_patched_model_is_compiled_whole(name):
     torch.compiler.reset()
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen2", "mistral", "gemma"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_whole_sequences_need_no_mask_in_a_graph(name, masked):
+    model, inputs = model_of(name)
+    if masked:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs["attention_mask"][0, :3] = 0
+    expected = call(model, inputs)
+    ops.patch(model)
+    masks = []
+
+    def read(graph, _):
+        masks.extend(
+            (node.kwargs["attn_mask"], node.kwargs["is_causal"])
+            for node in graph.graph.nodes
+            if "scaled_dot_product_attention" in f"{node.target}"
+        )
+        return graph
+
+    torch.compiler.reset()
+    found = call(torch.compile(model, fullgraph=True, backend=read), inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(masks) == 2
+    assert all((mask is not None, causal) == (masked, not masked) for mask, causal in masks)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_layers_of_one_input_are_one_product_in_a_graph(apart):
     model, inputs = model_of("llama")

@@ -336,6 +336,25 @@ def _drops(layer: Any) -> bool:
     return hasattr(layer, "resid_attn_dropout")
 
 
+_MASK = "create_causal_mask"
+#: Arguments by which tokens see others than those before them.
+_SEEN = ("attention_mask", "position_ids", "cache", "past_key_values")
+
+
+def _decoder(cls: Any, check: Any) -> Callable[..., Any]:
+    """In graphs, no mask where that of whole sequences is causal: transformers makes one there, and
+    so keeps torch from its fastest attention."""
+    unmasked = _rebind(cls.forward, _MASK, lambda **named: None)
+
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        causal = len(given) < 2 and all(named.get(each) is None for each in _SEEN)
+        if causal and torch.compiler.is_compiling() and self.config._attn_implementation == "sdpa":
+            return unmasked(self, *given, **named)
+        return cls.forward(self, *given, **named)
+
+    return forward
+
+
 # -- losses of language models ---------------------------------------------------------------------
 def _causal_lm(cls: Any, check: Any) -> Callable[..., Any]:
     """In training, the loss without the logits, which the output then lacks."""
@@ -431,6 +450,8 @@ KINDS = (
         lacks=lambda module: "" if _list_projections(module) else "no layers of one input",
         prepare=_join_heads, undo=_separate_heads),
     Kind("add_rms_norm", _transformers(rf"{_LLAMAS}DecoderLayer"), forward=_decoder_layer),
+    Kind("causal attention", _transformers(rf"({_LLAMAS}|Gemma)Model"), forward=_decoder,
+        lacks=lambda module: "" if _uses(type(module).forward, _MASK) else "no causal mask"),
     Kind("fused_linear_cross_entropy", _transformers(rf"({_LLAMAS}|Gemma)ForCausalLM"),
         forward=_causal_lm),
 )  # fmt: skip
