@@ -1,4 +1,4 @@
-"""The Python examples of the README run, and shells complete the names that they use."""
+"""The README is short, its Python examples run, and shells complete the names that they use."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ def run(code: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_it_is_short_and_every_link_leads_to_a_file():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 900
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_operators_are_called(tmp_path):
