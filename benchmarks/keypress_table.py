@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's table of whole calls from a document of keypress_to_answer.py.
+"""The the table of docs/comparison.md of whole calls from a document of keypress_to_answer.py.
 
     benchmarks/keypress_table.py RESULT.json [--write README.md]
 

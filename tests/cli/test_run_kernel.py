@@ -73,6 +73,24 @@ def test_a_file_without_an_object_suggests_each_of_its_kernels(tuner, file, fold
     assert "helpers.py has no kernel" in tuner("run", "helpers.py").error
 
 
+def test_best_finds_the_file_of_the_run_and_prints_the_command_that_measures_again(
+    tuner, file, folder
+):
+    (folder / "config.yaml").write_text(QUICK)
+    words = ["run", SPEC, "--workload", "n=9", "--quiet", "--no-report"]
+    assert tuner(*words).code == 0
+    assert [row["state"] for row in json.loads(tuner("best", "-f", "json").out)] == ["current"]
+    file.write_text(file.read_text().replace("range(300)", "range(301)"))
+    outdated = tuner("best", "--workload", "n=9")
+    command = outdated.err.strip().partition("measured again by ")[2].strip("`").split()
+    assert command == ["tuner", "run", SPEC]
+    assert tuner(*command[1:], "--workload", "n=9", "--quiet", "--no-report").code == 0
+    assert [row["state"] for row in json.loads(tuner("best", "-f", "json").out)] == ["current"]
+    file.unlink()
+    assert "outdated" in tuner("best").out
+    assert "left out" not in tuner("best").err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

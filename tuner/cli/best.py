@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ from tuner.cli.command_context import (
     WorkloadsOption,
     complete_kernels,
     configured_kernels,
+    list_run_kernels,
     settings_of,
     store_of,
 )
@@ -62,8 +64,9 @@ def best(
             rows, missing = _list_known(
                 store, settings, base, kernel, workload or (), device, parts
             )
+            again = _list_commands(store, settings, [row for row in rows if row.why])
     except NothingStoredError:
-        rows, missing = [], f"no runs here: {FIRST_RUN}"
+        rows, missing, again = [], f"no runs here: {FIRST_RUN}", []
     if rows or style is not Format.TABLE:
         found = Listing(STATES, rows)
         # What no row has needs no column.
@@ -74,7 +77,15 @@ def best(
         raise typer.Exit(1)
     outdated = sum(row.state == "outdated" for row in rows)
     if outdated:
-        note(f"{outdated} of {len(rows)} outdated; `tuner run` measures them again")
+        note(f"{outdated} of {len(rows)} outdated; measured again by {', '.join(again)}")
+
+
+def _list_commands(store: Store, settings: Settings, rows: Sequence[Winner]) -> list[str]:
+    """The commands that tune again what is listed."""
+    runs = {row.task.run_id for row in rows}
+    names = dict.fromkeys(store.run(run_id).campaign for run_id in sorted(runs))
+    known = [name for name in names if names_kernel(name) or name in settings.campaigns]
+    return [f"`tuner run {quote(name)}`" for name in known] or ["`tuner run`"]
 
 
 def _list_known(
@@ -91,7 +102,7 @@ def _list_known(
     parts: whether the sizes of a range are shown as its parts.
     """
     confirmed = store.list_confirmed()
-    present = _PresentKernels(settings, base, kernel)
+    present = _PresentKernels(settings, base, kernel, list_run_kernels(store, base))
     name = present.name_of(kernel)
     found = [
         task
@@ -113,11 +124,12 @@ def _list_known(
 
     tasks = store.tasks_by_number(list(chosen))
     rows = list_winners(list(tasks.values()), parts=parts, more=describe_state)
-    return rows, _nothing(confirmed, name, workloads, device)
+    return rows, _nothing(confirmed, kernel, name, workloads, device)
 
 
 def _nothing(
     confirmed: Sequence[ConfirmedTask],
+    given: str | None,
     kernel: str | None,
     workloads: Sequence[str],
     device: str | None,
@@ -126,7 +138,10 @@ def _nothing(
 
     names = sorted({task.kernel for task in confirmed})
     if kernel is not None and kernel not in names:
-        near = did_you_mean(kernel, dict.fromkeys([*names, *registry.available()]))
+        known = registry.available()
+        near = "" if kernel in known else did_you_mean(kernel, dict.fromkeys([*names, *known]))
+        if given != kernel:
+            near = f"; `tuner run {quote(f'{given}')}` measures it"
         return f"no confirmed result of kernel {kernel!r}{near or '; `tuner run` measures it'}"
     filters = [f"--workload '{text}'" for text in workloads]
     filters += [f"--device {device}"] if device else []
@@ -169,6 +184,8 @@ class _PresentKernels:
     base: Path
     #: The kernel that the command line names, as a name or as a spec.
     given: str | None
+    #: The kernels that runs were of without a campaign, as specs.
+    recorded: Sequence[str]
     _known: Mapping[str, Sequence[Kernel]] | None = None
     _registered: dict[str, Kernel] = field(default_factory=dict)
 
@@ -212,7 +229,7 @@ class _PresentKernels:
 
         if self._known is None:
             more = [self.given] if self.given and ":" in self.given else []
-            self._known = configured_kernels(self.settings, self.base, more)
+            self._known = configured_kernels(self.settings, self.base, [*more, *self.recorded])
         if name in registry.available() and name not in self._registered:
             self._registered[name] = registry.load(name)
         registered = [self._registered[name]] if name in self._registered else []

@@ -206,7 +206,7 @@ def _compare_with_run(settings: Settings, base: Path, run: str, folder: Path, ki
 
     with store_of(settings) as store:
         info = pick_run(store, None if run == "latest" else run)
-        kernels = own_kernels(settings, base, store.tasks(info.run_id))
+        kernels = own_kernels(settings, base, store, store.tasks(info.run_id))
         findings = tables.check_export(store, info.run_id, folder, kind, kernels)
     for finding in findings:
         print(inert(finding))

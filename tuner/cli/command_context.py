@@ -199,12 +199,21 @@ def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
+def list_run_kernels(store: Store, base: Path) -> list[str]:
+    """The kernels that runs were of without a campaign, as file.py:object; no missing files."""
+    from search_spaces import registry
+
+    specs = dict.fromkeys(run.campaign for run in store.runs(limit=None) if ":" in run.campaign)
+    return [spec for spec in specs if registry.place_of(spec, (f"{base}",)) is not None]
+
+
 def configured_kernels(
     settings: Settings, base: Path, more: Sequence[str] = ()
 ) -> dict[str, list[Kernel]]:
     """The kernels of the configuration that are no registered names, imported, by their names.
 
-    more: further specs. A kernel that does not import is reported and left out.
+    more: further specs, such as those of `list_run_kernels`. A kernel that does not import is
+    reported and left out.
     """
     from search_spaces import registry
     from tuner.campaign.range_workloads import read_line
@@ -222,7 +231,9 @@ def configured_kernels(
         except TunerError as error:
             note(f"left out: {error.message}")
         else:
-            found.setdefault(kernel.name, []).append(kernel)
+            alike = found.setdefault(kernel.name, [])
+            if all(kernel.spec != each.spec for each in alike):
+                alike.append(kernel)
     return found
 
 

@@ -20,6 +20,7 @@ from tuner.cli.command_context import (
     complete_exporters,
     configured_kernels,
     flag,
+    list_run_kernels,
     settings_of,
     store_of,
 )
@@ -28,6 +29,7 @@ from tuner.views.progress_display import show_progress
 from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
+    from results_db import Store
     from results_db.stored_records import TaskInfo
     from search_spaces.kernel import Kernel
     from search_spaces.records import Config
@@ -79,7 +81,7 @@ def export(
     folder = output or Path(settings.paths.tables)
     with store_of(settings) as store:
         info = pick_run(store, run)
-        kernels = own_kernels(settings, base, store.tasks(info.run_id))
+        kernels = own_kernels(settings, base, store, store.tasks(info.run_id))
         exporter = None
         if never_worse:
             exporter = guarded_exporter(kind, settings, base, kernels, package, sizes)
@@ -96,9 +98,9 @@ def export(
 
 
 def own_kernels(
-    settings: Settings, base: Path, tasks: Sequence[TaskInfo] | None
+    settings: Settings, base: Path, store: Store, tasks: Sequence[TaskInfo] | None
 ) -> dict[str, Kernel]:
-    """The kernels of the configuration by name, imported only where a task needs one of them.
+    """The kernels of configuration and runs by name, imported only where a task needs one of them.
 
     A kernel that does not import is reported and left out; its tables then match exact keys only.
     """
@@ -106,7 +108,8 @@ def own_kernels(
 
     if tasks is not None and {task.key.kernel for task in tasks} <= set(registry.available()):
         return {}
-    return {name: found[-1] for name, found in configured_kernels(settings, base).items()}
+    own = configured_kernels(settings, base, list_run_kernels(store, base))
+    return {name: found[-1] for name, found in own.items()}
 
 
 def guarded_exporter(

@@ -19,6 +19,7 @@ from tuner.cli.command_context import (
     RunArgument,
     configured_kernels,
     flag,
+    list_run_kernels,
     open_store,
     settings_of,
     store_of,
@@ -80,10 +81,10 @@ def promote(
 
     settings, base = settings_of(config)
     check = _make_gate(gate, to, quiet=quiet) if gate else None
-    kernels = configured_kernels(settings, base)
     measure = partial(remeasure, settings, base, quiet=quiet)
 
     with store_of(settings) as store:
+        kernels = configured_kernels(settings, base, list_run_kernels(store, base))
         info = pick_run(store, run)
         named = {name: found[-1] for name, found in kernels.items()}
         promoter = Promoter(store, info.run_id, to, named, measure if again else None, check)

@@ -118,7 +118,7 @@ def serve(
     if not own:
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     with suppress(KeyboardInterrupt), bound, store_of(settings) as store:
-        app = create_app(store, partial(own_kernels, settings, base), names, token)
+        app = create_app(store, partial(own_kernels, settings, base, store), names, token)
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/" + (f"?{urlencode({'token': token})}" if token else "")
         print(url, flush=True)

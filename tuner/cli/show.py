@@ -21,6 +21,7 @@ from tuner.cli.command_context import (
     complete_runs,
     configured_kernels,
     flag,
+    list_run_kernels,
     settings_of,
     store_of,
 )
@@ -183,7 +184,7 @@ def _print_assembly(
     from tuner.compare import build_assembly
 
     trial = _find_trial(store, task, number)
-    kernels = configured_kernels(settings, base)
+    kernels = configured_kernels(settings, base, list_run_kernels(store, base))
     code, texts = build_assembly(settings, base, task, trial.config, kernels)
     for name, text in texts.items():
         print(inert(f"// {name}"))
