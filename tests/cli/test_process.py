@@ -61,6 +61,29 @@ def test_light_commands_load_nothing_heavy_and_a_command_loads_no_other(folder):
     assert not {f"tuner.cli.{other}" for other in others} & {*loaded}
 
 
+#: Mistakes that need no kernel to be seen, each with a word of its message.
+MISTAKEN = (
+    (["run", "k.py:K", "--wall", "soon"], "--wall"),
+    (["run", "k.py:K", "--strategy", "bays"], "bayes"),
+    (["run", "k.py:K", "--target", "cda"], "cuda"),
+    (["run", "--calls", "none"], "none: No such file"),
+    (["bench", "k.py:K", "--target", "cda"], "cuda"),
+    (["verify", "k.py:K", "--target", "cda"], "cuda"),
+    (["spaces", "show", "k.py:K", "--target", "cda"], "cuda"),
+    (["optimize", "--budget", "soon", "--", "python", "x.py"], "--budget"),
+)
+
+
+def test_mistakes_are_told_before_torch_is_loaded(folder):
+    (folder / "k.py").write_text("import torch\nraise AssertionError('imported')\n")
+    result = python(MODULES, json.dumps([line for line, _ in MISTAKEN]), cwd=folder)
+    found = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("[")]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    for (line, word), (status, modules), error in zip(MISTAKEN, found, errors, strict=True):
+        assert (status, word in error) == (2, True), (line, error)
+        assert not {"torch", "triton"} & {*modules}, line
+
+
 def test_help_of_every_command_and_its_place_in_the_manual():
     from pathlib import Path
 
@@ -83,6 +106,35 @@ def test_help_of_every_command_and_its_place_in_the_manual():
             walk(item, f"{path} {name}".strip())
 
     walk(typer.main.get_command(make_app()), "")
+
+
+def test_help_breaks_no_word_at_80_columns_and_shows_no_type_of_a_flag(tuner, monkeypatch):
+    import typer
+
+    from tuner.cli import make_app
+
+    def find_commands(command, path=()):
+        yield path
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from find_commands(inner, (*path, name))
+
+    commands = list(find_commands(typer.main.get_command(make_app())))
+    assert len(commands) > 40
+    for path in commands:
+        monkeypatch.setenv("COLUMNS", "80")
+        narrow = tuner(*path, "--help").out
+        monkeypatch.setenv("COLUMNS", "500")
+        wide = tuner(*path, "--help").out
+        broken = {word for word in narrow.split() if word[0] not in "╭╰─"} - {*wide.split()}
+        assert not broken, path
+        assert "<bool>" not in narrow, path
+    monkeypatch.setenv("COLUMNS", "500")
+    assert "those of its trials. A config is shown in full" in tuner("show", "--help").out
+    overview = tuner("--help").out
+    panels = ("Start", "Tune", "One kernel", "Results", "Tables", "The farm")
+    places = [overview.index(f"╭─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in overview
 
 
 def test_a_reader_that_leaves_is_no_error(folder):

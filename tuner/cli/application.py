@@ -11,12 +11,13 @@ import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import cleandoc
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from search_spaces.errors import TunerError
 from tuner import __version__
@@ -30,7 +31,13 @@ from tuner.traces import keep_exit
 _COMMANDS = {
     "init": "config:init",
     "demo": "config:demo",
+    "doctor": "doctor:doctor",
     "run": "run:run",
+    "optimize": "optimize:optimize",
+    "capture": "programs:capture",
+    "spaces": "spaces:app",
+    "bench": "bench:bench",
+    "verify": "verify:verify",
     "status": "status:status",
     "runs": "status:list_runs",
     "show": "show:show",
@@ -38,29 +45,32 @@ _COMMANDS = {
     "best": "best:best",
     "report": "report:report",
     "serve": "report:serve",
+    "history": "history:history",
+    "regressions": "history:regressions",
+    "compare": "compare:compare",
+    "tag": "stored_runs:tag",
+    "forget": "stored_runs:forget",
+    "prune": "stored_runs:prune",
     "export": "export:export",
     "promote": "promote:promote",
     "rollback": "promote:rollback",
     "import": "import_:import_",
-    "tag": "stored_runs:tag",
-    "forget": "stored_runs:forget",
-    "prune": "stored_runs:prune",
-    "history": "history:history",
-    "regressions": "history:regressions",
-    "compare": "compare:compare",
-    "optimize": "optimize:optimize",
-    "apply": "programs:apply",
-    "bench": "bench:bench",
-    "verify": "verify:verify",
-    "capture": "programs:capture",
     "check": "check:check",
     "restamp": "restamp:restamp",
-    "spaces": "spaces:app",
+    "apply": "programs:apply",
     "workers": "workers:app",
     "schedule": "schedule:app",
     "db": "database:app",
     "config": "config:app",
-    "doctor": "doctor:doctor",
+}
+#: The panels of the help, by their first command.
+_PANELS = {
+    "init": "Start",
+    "run": "Tune",
+    "spaces": "One kernel",
+    "status": "Results",
+    "export": "Tables",
+    "workers": "The farm",
 }
 #: Global options that take a value.
 _WITH_VALUE = ("--log-level", "--log-file")
@@ -83,8 +93,9 @@ def options(
         Level | None,
         typer.Option(
             "--log-level",
-            help="The least severe log records: of --log-file (info by default), or of stderr "
-            "(warning by default).",
+            metavar="LEVEL",
+            help="The least severe log records, debug, info, warning or error: of --log-file (info "
+            "by default), or of stderr (warning by default).",
             show_default=False,
         ),
     ] = None,
@@ -111,6 +122,7 @@ def make_app(name: str | None = None) -> typer.Typer:
     """
     made = typer.Typer(
         name="tuner",
+        cls=_Group,
         help="Tune GPU and CPU kernels on a farm and ship the winners as tables.",
         epilog="Exit codes: 0 fine, 1 a finding, 2 usage, configuration or I/O, 130 interrupted.",
         no_args_is_help=True,
@@ -118,22 +130,47 @@ def make_app(name: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(options)
+    panel = ""
     for each in _COMMANDS if name not in _COMMANDS else [name]:
+        panel = _PANELS.get(each, panel)
         module, _, attribute = _COMMANDS[each].partition(":")
         command = getattr(import_module(f"tuner.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
             for known in command.registered_commands:
                 known.cls = _Command
-            made.add_typer(command, name=each)
+            made.add_typer(command, name=each, cls=_Group, rich_help_panel=panel)
         else:
             # What follows the program belongs to that program.
             given = {"allow_interspersed_args": False} if each in ("capture", "optimize") else None
-            made.command(each, cls=_Command, context_settings=given)(command)
+            made.command(each, cls=_Command, context_settings=given, rich_help_panel=panel)(command)
     return made
 
 
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """The parameters, with no type in the help of those that take no value."""
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
+
+
+class _Group(TyperGroup):
+    """A group of commands, whose help has no type of a flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
 class _Command(TyperCommand):
-    """A command that refuses paths which are none."""
+    """A command that refuses paths which are none, and whose help fills the terminal's lines."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        paragraphs = cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         has_empty = any(word == "" or word.endswith("=") for word in args)

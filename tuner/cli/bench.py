@@ -110,7 +110,10 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    method: Annotated[Method | None, typer.Option(help="How samples are taken.")] = None,
+    method: Annotated[
+        Method | None,
+        typer.Option(metavar="METHOD", help="How samples are taken: auto, events, graph or cupti."),
+    ] = None,
     cache: Annotated[
         Cache | None, typer.Option(help="The last-level cache before each launch.")
     ] = None,

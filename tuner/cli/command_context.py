@@ -15,6 +15,7 @@ from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.cli.console import note
 from tuner.traces import record
+from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -94,6 +95,14 @@ def flag(*names: str, **options: Any) -> Any:
     return typer.Option(*names, metavar="", **options)
 
 
+def storable(value: Any) -> Any:
+    """A number or numbers of an option, if every database takes them."""
+    for each in value if isinstance(value, list) else [value]:
+        if each is not None and each > LARGEST:
+            raise typer.BadParameter(f"{each} is more than {LARGEST}")
+    return value
+
+
 KernelsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -152,6 +161,20 @@ def settings_of(
     settings, base = load(config, overrides or {})
     logs.current.configure(settings.logging)
     return settings, base
+
+
+def read_seconds(option: str, text: str) -> float:
+    """The seconds of a positive duration such as 30m. Raises `TunerError`."""
+    from tuner.settings.sections import parse_duration
+
+    hint = f"for example `{option} 30m`"
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise TunerError(f"{option}: {error}", hint) from None
+    if not isinstance(value, float) or not 0 < value < float("inf"):
+        raise TunerError(f"{option}: {text!r} is not a positive duration", hint)
+    return value
 
 
 def warn_of_job_folders(settings: Settings) -> None:

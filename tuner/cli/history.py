@@ -22,12 +22,13 @@ from tuner.cli.command_context import (
     flag,
     open_store,
     settings_of,
+    storable,
     store_of,
 )
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
 from tuner.views.column import Column, estimate_columns
-from tuner.views.runs import HISTORY, LARGEST, list_results
+from tuner.views.runs import HISTORY, list_results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +141,10 @@ def regressions(
     acknowledge: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, max=LARGEST, metavar="N", help="Note that this one is known; may be repeated."
+            min=1,
+            callback=storable,
+            metavar="N",
+            help="Note that this one is known; may be repeated.",
         ),
     ] = None,
     config: ConfigOption = None,

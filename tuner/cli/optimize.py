@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.command_context import read_seconds
 from tuner.cli.console import Format, FormatOption, emit_record, note, say
 from tuner.cli.programs import find_program, hooked_environment
 from tuner.cli.variant_options import QuietOption
@@ -34,11 +35,11 @@ def optimize(
     number, that is compared, the smaller the better, else the time of a run. Tables are written
     only if it is surely faster with them than in both other ways.
     """
-    from tuner.optimizing.optimization import optimize_program, read_budget
+    seconds = read_seconds("--budget", budget)
+    find_program(command[0])
+    from tuner.optimizing.optimization import optimize_program
     from tuner.optimizing.program import Program
 
-    seconds = read_budget(budget)
-    find_program(command[0])
     program = Program(command, hooked_environment(), (lambda text: None) if quiet else note)
     progress = False if quiet else None
     result = optimize_program(program, budget=seconds, tables=tables, progress=progress)

@@ -84,8 +84,8 @@ def promote(
     measure = partial(remeasure, settings, base, quiet=quiet)
 
     with store_of(settings) as store:
-        kernels = configured_kernels(settings, base, list_run_kernels(store, base))
         info = pick_run(store, run)
+        kernels = configured_kernels(settings, base, list_run_kernels(store, base))
         named = {name: found[-1] for name, found in kernels.items()}
         promoter = Promoter(store, info.run_id, to, named, measure if again else None, check)
         records = promoter.decide()[0] if dry_run else promoter.promote(_note_wait)

@@ -20,7 +20,9 @@ from tuner.cli.command_context import (
     complete_campaigns,
     complete_kernels,
     flag,
+    read_seconds,
     settings_of,
+    storable,
     store_of,
     traced_command,
     warn_of_job_folders,
@@ -31,7 +33,6 @@ from tuner.cli.stop_signals import interruptible
 from tuner.views.column import Column
 from tuner.views.outcomes import WINNERS, Winner, list_winners
 from tuner.views.progress_display import show_progress
-from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -104,7 +105,7 @@ def run(
         str | None, typer.Option(help="Search strategy, in place of the configured one.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=LARGEST, help="Seed of the strategy.")
+        int | None, typer.Option(min=0, callback=storable, help="Seed of the strategy.")
     ] = None,
     fresh: Annotated[
         bool, flag("--fresh", help="Measure again what the database has results for.")
@@ -128,6 +129,7 @@ def run(
     counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
     _check_campaign(campaign, calls, target, widen=widen)
+    _check_values(calls, wall, strategy)
     context.with_resource(traced_command(trace, f"tuner run {campaign or calls}"))
     settings, base = settings_of(config)
     if calls is not None:
@@ -161,7 +163,7 @@ def run(
         kernels=tuple(kernel or ()),
         workloads=tuple(workload or ()),
         trials=trials,
-        replaced={} if wall is None else {"wall": _seconds(wall)},
+        replaced={} if wall is None else {"wall": read_seconds("--wall", wall)},
         started_s=command_started_s(),
         strategy=strategy,
         report=not no_report,
@@ -229,6 +231,18 @@ def _check_campaign(
         )
 
 
+def _check_values(calls: Path | None, wall: str | None, strategy: str | None) -> None:
+    """Refuse what is wrong whatever is tuned, before anything heavy is imported."""
+    from tuner.strategies import STRATEGIES
+
+    if calls is not None and not calls.exists():
+        raise TunerError(f"{calls}: No such file or directory", "`tuner capture -o FILE` writes it")
+    if wall is not None:
+        read_seconds("--wall", wall)
+    if strategy is not None:
+        STRATEGIES.place(strategy)
+
+
 def _pick_campaign(settings: Settings) -> str:
     """The only campaign. Raises TunerError where there are several."""
     if len(settings.campaigns) > 1:
@@ -293,15 +307,3 @@ def _winners(settings: Settings, run_id: int, style: Format) -> list[Winner]:
     except TunerError as error:
         note(f"the winners cannot be listed: {error.message}")
         return []
-
-
-def _seconds(text: str) -> float:
-    from tuner.settings.sections import parse_duration
-
-    try:
-        value = parse_duration(text)
-    except ValueError as error:
-        raise TunerError(f"--wall: {error}", "for example `--wall 30m`") from None
-    if not isinstance(value, float) or not 0 < value < float("inf"):
-        raise TunerError(f"--wall: {text!r} is not a positive duration", "for example `--wall 30m`")
-    return value

@@ -113,8 +113,10 @@ def _bound_to(spec: str, folder: str, target: str | None) -> tuple[Kernel, Devic
     """The kernel, and the device of the target, or of this machine, that its spaces are for."""
     from search_spaces import registry
     from tuner.campaign.declaration_check import stand_in
+    from tuner.compare.targets import check_target
     from workers import device as devices
 
+    check_target(target)
     found = registry.load_undecided(
         spec, (folder,), devices.assume_device([target] if target else [])
     )

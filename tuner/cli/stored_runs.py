@@ -94,7 +94,9 @@ def forget(
     status: Annotated[
         list[Status] | None,
         typer.Option(
-            help="Only trials with this status; may be repeated. By default all failures."
+            metavar="STATUS",
+            help="Only trials with this status: correct, constraints, compile, runtime, timeout or "
+            "correctness; may be repeated. By default all failures.",
         ),
     ] = None,
     message: Annotated[

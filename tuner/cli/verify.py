@@ -12,7 +12,7 @@ import typer
 from results_db.stored_records import NOT_CHECKED
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.cli.command_context import flag, settings_of
+from tuner.cli.command_context import flag, settings_of, storable
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import (
     QuietOption,
@@ -24,7 +24,6 @@ from tuner.cli.variant_options import (
 )
 from tuner.views.column import Column, sort_config
 from tuner.views.progress_display import show_progress
-from tuner.views.runs import LARGEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,9 +76,12 @@ def verify(
         bool, flag("--all", help="All configs of the space; without KERNEL, all kernels.")
     ] = False,
     sample: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST, help="Number of configs, drawn at random.")
+        int | None,
+        typer.Option(min=1, callback=storable, help="How many configs, drawn at random."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the random draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, callback=storable, help="Seed of the random draw.")
+    ] = 0,
     workload: WorkloadOption = None,
     target: TargetOption = None,
     settings_file: SettingsOption = None,

@@ -74,6 +74,7 @@ def pick_kernel(
     settings: Settings, base: Path, name: str, target: str | None
 ) -> tuple[Kernel, Sequence[str]]:
     """A kernel of the command line, and the kinds of device to look for, the preferred first."""
+    check_target(target)
     likely = devices.assume_device([target] if target else [])
     found = kernel_named(name, settings.kernels, (str(base.resolve()),), likely)
     return found, _kinds(found, target)
@@ -125,18 +126,23 @@ def _place(
     )
 
 
+def check_target(target: str | None) -> None:
+    """Raise `TunerError` for a target of an unknown kind, before a kernel is imported."""
+    known = backend_kinds.target_kinds()
+    kind = (target or known[0]).partition(":")[0]
+    if kind not in (*known, *backend_kinds.names()):
+        raise TunerError(
+            f"--target: unknown target {target!r}{did_you_mean(kind, known)}",
+            f"targets are {', '.join(known)}, or a code target such as cuda:90",
+        )
+
+
 def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
     """The kinds of device to look for, in order of preference."""
     if target is None:
         best = [kind for kind in backend_kinds.timed_kinds() if kind in kernel.kinds]
         return [*best, *(kind for kind in kernel.kinds if kind not in best)]
     kind = target.partition(":")[0]
-    known = backend_kinds.target_kinds()
-    if kind not in (*known, *kernel.kinds):
-        raise TunerError(
-            f"--target: unknown target {target!r}{did_you_mean(kind, known)}",
-            f"targets are {', '.join(known)}, or a code target such as cuda:90",
-        )
     if kind not in kernel.kinds:
         raise TunerError(
             f"--target: kernel {kernel.name!r} runs on {', '.join(kernel.kinds)}, not on {target}",
