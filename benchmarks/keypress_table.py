@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The the table of docs/comparison.md of whole calls from a document of keypress_to_answer.py.
 
-    benchmarks/keypress_table.py RESULT.json [--write README.md]
+    benchmarks/keypress_table.py RESULT.json [--write docs/comparison.md]
 
 Prints the table; `--write` replaces the block of that file between the line `<!-- figures: ... -->`
 that names the result and the line `<!-- end of figures -->`.
