@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cpu_samples import KERNEL
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,41 @@ campaigns:
 
 def campaign(task: str = "", cron: str = "0 2 * * *", zone: str = "UTC") -> str:
     return CAMPAIGN.format(task=task, cron=cron, zone=zone)
+
+
+BROKEN = """version: 1
+database: {url: "postgresql+psycopg://nobody@127.0.0.1:1/none"}
+kernels: [double.py:Doubel]
+campaigns:
+  c:
+    targets: [cpu]
+    tasks:
+      - {kernel: "double.py:Double", workloads: [{n: 3}]}
+      - {kernel: double.py}
+      - {kernel: softmax}
+      - {kernel: "double.py:Double", workloads: [{m: 3}]}
+"""
+
+
+def test_with_kernels_the_declarations_and_the_database_are_checked(tuner, folder):
+    (folder / "double.py").write_text(KERNEL)
+    (folder / "config.yaml").write_text(BROKEN)
+    assert tuner("config", "check").code == 0
+    found = tuner("config", "check", "--kernels")
+    problems = [line for line in found.err.splitlines() if line.startswith("error: ")]
+    expected = (
+        ("kernels[0]", "did you mean 'Double'?"),
+        ("campaigns.c.tasks[1]", "did you mean double.py:Double?"),
+        ("campaigns.c.tasks[2]", "runs on cuda, hip"),
+        ("campaigns.c.tasks[3]", "the workload has no dim 'n'"),
+        ("database.url", "connection failed"),
+    )
+    assert found.code == 2
+    for line, (place, words) in zip(problems, expected, strict=True):
+        assert line.startswith(f"error: {place}: "), line
+        assert words in line
+    (folder / "config.yaml").write_text("version: 1\nkernels: [double.py:Double]\n")
+    assert tuner("config", "check", "--kernels").code == 0
 
 
 CUDA_TARGETS = (

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.errors import NothingStoredError
 from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
-from tuner.cli.command_context import ConfigOption, command_started_s, flag, settings_of
+from tuner.cli.command_context import ConfigOption, command_started_s, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, fail, note
+
+if TYPE_CHECKING:
+    from tuner.settings.sections import Settings
 
 #: File names and their templates.
 FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}
@@ -62,20 +68,61 @@ app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=
 
 
 @app.command()
-def check(config: ConfigOption = None) -> None:
+def check(
+    kernels: Annotated[
+        bool,
+        flag(
+            "--kernels",
+            help="Also import the kernels, check their workloads and open the database.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
     """Check config.yaml; exits with 2 and prints one line for each mistake."""
     from tuner.settings import CONFIG_NAME, ConfigError
 
     try:
-        settings, _ = settings_of(config)
+        settings, base = settings_of(config)
     except ConfigError as error:
         for problem in error.problems[1:]:
             fail(problem)
         raise
+    problems = list(_find_problems(settings, base)) if kernels else []
+    for place, found in problems:
+        fail(f"{place}: {found.message}", found.hint)
+    if problems:
+        raise typer.Exit(2)
     count = len(settings.campaigns)
     file = config or Path(CONFIG_NAME)
     name = f"{file}" if file.exists() else f"no {file}, the defaults"
     note(f"{name}: fine, {count} campaign{'' if count == 1 else 's'}")
+
+
+def _find_problems(settings: Settings, base: Path) -> Iterator[tuple[str, TunerError]]:
+    """The first mistake of each task and kernel, and that of the database, with their keys."""
+    from search_spaces import registry
+    from tuner.campaign.declaration_check import check_declarations
+    from tuner.campaign.tasks import requested_tasks
+
+    paths, extra = (f"{base.resolve()}",), []
+    for number, spec in enumerate(settings.kernels):
+        try:
+            registry.load_undecided(spec, paths)
+            extra.append(spec)
+        except TunerError as error:
+            yield f"kernels[{number}]", error
+    for name, campaign in settings.campaigns.items():
+        for number, line in enumerate(campaign.tasks):
+            alone = campaign.model_copy(update={"tasks": [line]})
+            try:
+                check_declarations(requested_tasks(alone, extra=extra, paths=paths))
+            except TunerError as error:
+                yield f"campaigns.{name}.tasks[{number}]", error
+    try:
+        with suppress(NothingStoredError), store_of(settings):  # it need not exist yet
+            pass
+    except TunerError as error:
+        yield "database.url", error
 
 
 @app.command()
