@@ -313,8 +313,9 @@ def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
+            place = spec.rpartition(":")[0].rpartition("/")[2]
             raise KernelError(
-                f"kernel {spec}: {module.__name__} has no {attribute}"
+                f"kernel {spec}: {place or module.__name__} has no {attribute}"
                 f"{did_you_mean(part, vars(module))}",
                 "name a Kernel class, an instance, or a function that returns one",
             )

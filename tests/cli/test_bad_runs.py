@@ -262,16 +262,21 @@ def test_a_workload_named_twice_is_tuned_once(tuner, folder):
     assert json.loads(tuner("run", "c", "--dry-run", "--fresh", "-f", "json").out)[0]["known"] == 0
 
 
-def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(tuner, folder):
+@pytest.mark.parametrize(
+    ("campaign", "command"), [("c", "tuner run"), ("k.py:K", "tuner run k.py:K")]
+)
+def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(
+    tuner, folder, campaign, command
+):
     with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
-        run = store.begin_run("c", "spec", 1, {}, {})
+        run = store.begin_run(campaign, "spec", 1, {}, {})
         boot, space, *_ = lease.process_identity().split()
         gone = f"{boot} {space} 4194999 1"
         assert store.take_run(run, "token", f"{socket.gethostname()}:4194999", gone)
     for arguments in (["status"], ["status", "--watch"]):
         result = tuner(*arguments)
         assert result.code == 0
-        assert "its driver is dead; rerun `tuner run` to resume it" in result.out + result.err
+        assert f"its driver is dead; rerun `{command}` to resume it" in result.out + result.err
 
 
 def test_checks_of_what_is_not_there(tuner, folder):

@@ -48,7 +48,8 @@ def describe_run(info: RunInfo) -> str:
     parts = [f"run {name} of {info.campaign}: {info.status}"]
     parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
     if lease.abandoned(info):
-        parts.append("its driver is dead; rerun `tuner run` to resume it")
+        kernel = f" {info.campaign}" if ":" in info.campaign else ""
+        parts.append(f"its driver is dead; rerun `tuner run{kernel}` to resume it")
     if info.finished_at is not None:
         parts.append(f"took {(info.finished_at - info.started_at).total_seconds():.0f} s")
     return ", ".join(parts)
