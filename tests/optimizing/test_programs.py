@@ -229,7 +229,7 @@ def test_a_hostile_last_line_is_inert_and_the_clock_decides(tmp_path):
     [
         ([], "Missing argument '-- COMMAND'"),
         (["--", "no_such_program"], "no_such_program: there is no such program"),
-        (["--budget", "soon", "--", sys.executable], "budget: 'soon' is not a duration"),
+        (["--budget", "soon", "--", sys.executable], "--budget: 'soon' is not a duration"),
     ],
 )
 def test_a_line_that_starts_no_program_is_refused(tmp_path, words, message):
