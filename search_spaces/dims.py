@@ -46,11 +46,6 @@ class Dims(Mapping[str, Kind]):
     def workloads(self, *rows: tuple[Value, ...]) -> list[Workload]:
         """A workload of each row of values, in the order of the dims; the last may be left out."""
         names = list(self._kinds)
-        if rows and not names:
-            raise WorkloadError(
-                f"no `dims` are declared for the workload {rows[0]!r}",
-                'declare them, as in `dims = Dims(rows=int, dtype=("float16", "float32"))`',
-            )
         for row in rows:
             if len(row) > len(names):
                 raise WorkloadError(

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from search_spaces.near_names import did_you_mean
-
 Value: TypeAlias = bool | int | float | str | None
 Config: TypeAlias = Mapping[str, Value]
 
@@ -95,7 +93,7 @@ class Workload:
         for key, value in self.dims:
             if key == name:
                 return value
-        raise KeyError(f"the workload has no dim {name!r}{did_you_mean(name, self)}")
+        raise KeyError(name)
 
     def __contains__(self, name: str) -> bool:
         return any(key == name for key, _ in self.dims)

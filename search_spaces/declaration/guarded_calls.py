@@ -12,6 +12,7 @@ from search_spaces.edges import check_edges
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.measured_defaults import measured_default
+from search_spaces.near_names import did_you_mean
 from search_spaces.records import Config, Device, TensorSpec, Workload
 from search_spaces.source_positions import one_line
 
@@ -29,15 +30,34 @@ def guard_call(
     except TunerError:
         raise
     except Exception as error:
-        raise KernelError(
-            f"{place(kernel, method, workload)} raises {one_line(error)}", hint
-        ) from error
+        text = _find_missing_dim(error, workload) or one_line(error)
+        raise KernelError(f"{place(kernel, method, workload)} raises {text}", hint) from error
+
+
+def _find_missing_dim(error: Exception, workload: Workload | None) -> str:
+    """What to say of a KeyError of the workload itself; empty text for another error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    own = trace is not None and trace.tb_frame.f_code is Workload.__getitem__.__code__
+    if not own or workload is None:
+        return ""
+    name = f"{error.args[0]}"
+    return f"KeyError: the workload has no dim {name!r}{did_you_mean(name, workload)}"
 
 
 def workloads(kernel: Kernel) -> list[Workload]:
     """The kernel's own workloads; `KernelError` where there are none."""
     with guard_call(kernel, "workloads"):
-        found = list(kernel.workloads())
+        try:
+            found = list(kernel.workloads())
+        except WorkloadError as error:
+            if kernel.dims:
+                raise
+            raise WorkloadError(
+                f"{place(kernel, 'workloads')} needs `dims`, and none are declared",
+                'declare them, as in `dims = Dims(rows=int, dtype=("float16", "float32"))`',
+            ) from error
     unknown = [item for item in found if not isinstance(item, Workload)]
     if unknown or not found:
         wrong = f"lists {unknown[0]!r}, which is no Workload" if unknown else "lists none"
