@@ -19,6 +19,7 @@ import json
 import statistics
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def kernel_times(calls: list[Any], prepare: Any, kernel: str, passes: int = 60) 
     return [statistics.median(spent[at :: len(calls)]) for at in range(len(calls))]
 
 
-def compared(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, Any]:
+def compare_case(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, Any]:
     kernel, declared, call, prepare = parts_of(case)
     compiled = torch.compile(call, fullgraph=True, dynamic=False)
     plain, _ = run(call, prepare), run(compiled, prepare)  # the library has tuned then
@@ -90,6 +91,12 @@ def compared(case: Any, session: Any, budget: Any, tables: Path) -> dict[str, An
     return found | {"gain_eager": eager, "gain_compiled": inside, "ratio": inside / eager}
 
 
+def describe_error(error: Exception) -> str:
+    """The error without the files of its traceback."""
+    lines = f"{type(error).__name__}: {error}"[:1000].splitlines()
+    return "\n".join(takewhile(lambda line: 'File "' not in line, lines))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
@@ -105,9 +112,11 @@ def main() -> None:
             if (start := time.monotonic()) > began + options.limit:
                 break
             try:
-                row = compared(cases[name], session, options.budget, options.out / "tables" / name)
+                row = compare_case(
+                    cases[name], session, options.budget, options.out / "tables" / name
+                )
             except Exception as error:
-                row = {"problem": f"{type(error).__name__}: {error}"[:1000]}
+                row = {"problem": describe_error(error)}
             rows[name] = {**row, "s": time.monotonic() - start}
             print(name, json.dumps(rows[name], default=str), flush=True)
             text = json.dumps({"toolchain": facts(), "cases": rows}, indent=1, default=str)

@@ -88,7 +88,8 @@ def separate_layers(layers: Sequence[Any]) -> None:
 
 
 def _joint_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The same; the parts may lie apart, for example where hooks on saved tensors copied them."""
+    """All parts as one tensor: a view, or a copy where they lie apart, as after a hook on saved
+    tensors copied them."""
     found = _view_joint(parts)
     return torch.cat([*parts]) if found is None else found
 

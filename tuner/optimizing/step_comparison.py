@@ -73,7 +73,7 @@ def time_in_turn(
     is_enough: Callable[[Times], bool],
     most: int,
 ) -> Times:
-    """What is measured of each way, in up to so many rounds; the order changes with each."""
+    """Measure every way once per round, in a changing order; at most `most` rounds."""
     order, times = ways, {name: list[float]() for name in ways}
     for at in range(most):
         if is_enough(times):

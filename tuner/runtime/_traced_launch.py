@@ -19,8 +19,8 @@ from ._import_watch import ImportWatch
 from ._own_configs import as_config
 from ._warn import warn_once
 
-#: The attribute of a kernel that is launched from tables; under heuristics, the keyword by which
-#: what lies below is told of it.
+#: The attribute of a kernel that is launched from tables. Heuristics pass it as a keyword to the
+#: kernel that they wrap.
 STATE = "_tuner_applied"
 #: Kernels that may be traced, by names that end with `@` and what makes them unique.
 _kernels: WeakValueDictionary[str, Any] = WeakValueDictionary()
