@@ -262,6 +262,17 @@ def test_whole_sequences_need_no_mask_in_a_graph(name, masked):
     torch.compiler.reset()
 
 
+def test_a_window_shorter_than_the_sequence_keeps_its_mask_in_a_graph():
+    model, inputs = model_of("mistral")
+    model.config.sliding_window = inputs["input_ids"].shape[1] - 1
+    expected = call(model, inputs)
+    ops.patch(model)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(call(compiled, inputs), expected, rtol=1e-4, atol=1e-5)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_layers_of_one_input_are_one_product_in_a_graph(apart):
     model, inputs = model_of("llama")

@@ -185,20 +185,20 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v")
 _LAST = {"o_proj", "out_proj", "dense", "to_out"}
 
 
-def _rebind(function: Any, name: str, replaced: Any) -> Any:
-    """A function, and those that it wraps, with another value of a global name.
+def _rebind(function: Any, replaced: dict[str, Any]) -> Any:
+    """A function, and those that it wraps, with other values of global names.
 
     Its globals are a copy without `__name__`, by which Dynamo would ask the module of that name.
     """
     cells = function.__closure__ or ()
     inner = [each.cell_contents for each in cells]
-    wraps = [isinstance(each, FunctionType) and _uses(each, name) for each in inner]
+    wraps = [isinstance(each, FunctionType) and _uses(each, *replaced) for each in inner]
     values = dict(function.__globals__)
-    if name in function.__code__.co_names:
-        values[name] = replaced
+    if not replaced.keys().isdisjoint(function.__code__.co_names):
+        values.update(replaced)
         values.pop("__name__")
     closure = tuple(
-        CellType(_rebind(each, name, replaced)) if wrap else cell
+        CellType(_rebind(each, replaced)) if wrap else cell
         for cell, each, wrap in zip(cells, inner, wraps, strict=True)
     )
     found = FunctionType(
@@ -208,8 +208,8 @@ def _rebind(function: Any, name: str, replaced: Any) -> Any:
     return update_wrapper(found, function)
 
 
-def _uses(function: Any, name: str) -> bool:
-    return name in inspect.unwrap(function).__code__.co_names
+def _uses(function: Any, *names: str) -> bool:
+    return not set(names).isdisjoint(inspect.unwrap(function).__code__.co_names)
 
 
 def _rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
@@ -237,7 +237,7 @@ def _attention(cls: Any, check: Any) -> Callable[..., Any]:
             return own(q, k, cos, sin, unsqueeze_dim)
         return check.keep(found, lambda: own(q, k, cos, sin), q)
 
-    return _heads_of(_rebind(cls.forward, _ROTARY, rotate), check)
+    return _heads_of(_rebind(cls.forward, {_ROTARY: rotate}), check)
 
 
 def _heads(cls: Any, check: Any) -> Callable[..., Any]:
@@ -282,7 +282,7 @@ def _separate_heads(attention: Any) -> None:
 
 
 #: What the layers' own code names for their attention.
-_NAMED = {"attention_mask", "position_embeddings"}
+_NAMED = ("attention_mask", "position_embeddings")
 
 
 def _decoder_layer(cls: Any, check: Any) -> Callable[..., Any]:
@@ -290,8 +290,8 @@ def _decoder_layer(cls: Any, check: Any) -> Callable[..., Any]:
 
     def forward(self: Any, hidden_states: torch.Tensor, *given: Any, **named: Any) -> Any:
         norm = self.post_attention_layernorm
-        fits = hasattr(norm, "variance_epsilon") and is_bare(norm) and named.keys() >= _NAMED
-        fits = fits and _fits(norm, hidden_states)
+        fits = hasattr(norm, "variance_epsilon") and is_bare(norm) and _fits(norm, hidden_states)
+        fits = fits and all(each in named for each in _NAMED)
         if given or check.wrong or not fits or is_autocast():
             return cls.forward(self, hidden_states, *given, **named)
         attended = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **named)[0]
@@ -336,7 +336,7 @@ def _drops(layer: Any) -> bool:
     return hasattr(layer, "resid_attn_dropout")
 
 
-_MASK = "create_causal_mask"
+_MASK, _WINDOW = "create_causal_mask", "create_sliding_window_causal_mask"
 #: Arguments by which tokens see others than those before them.
 _SEEN = ("attention_mask", "position_ids", "cache", "past_key_values")
 
@@ -344,7 +344,14 @@ _SEEN = ("attention_mask", "position_ids", "cache", "past_key_values")
 def _decoder(cls: Any, check: Any) -> Callable[..., Any]:
     """In graphs, no mask where that of whole sequences is causal: transformers makes one there, and
     so keeps torch from its fastest attention."""
-    unmasked = _rebind(cls.forward, _MASK, lambda **named: None)
+    window = inspect.unwrap(cls.forward).__globals__.get(_WINDOW)
+
+    def slide(*, config: Any, inputs_embeds: torch.Tensor, **named: Any) -> Any:
+        if inputs_embeds.shape[1] <= config.sliding_window:
+            return None
+        return window(config=config, inputs_embeds=inputs_embeds, **named)
+
+    unmasked = _rebind(cls.forward, {_MASK: lambda **named: None, _WINDOW: slide})
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
         causal = len(given) < 2 and all(named.get(each) is None for each in _SEEN)
