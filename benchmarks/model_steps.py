@@ -186,15 +186,15 @@ def train(models: dict[str, Any], ids: torch.Tensor, seconds: float) -> dict[str
 
 
 def run_jobs(subject: Subject, models: dict[str, Any], seconds: float, show: str) -> dict[str, Any]:
-    some = next(iter(models.values()))
-    found = {
-        job: infer(models, make_inputs(some, sizes), seconds) for job, sizes in subject.jobs.items()
-    }
-    if subject.train:
-        ids = make_inputs(some, subject.train)["input_ids"]
-        found["training"] = train(models, ids, seconds)
-    for job, each in found.items():
-        arms = "  ".join(f"{name} {arm['ms']:.3f}" for name, arm in each["arms"].items())
+    some, found = next(iter(models.values())), {}
+    jobs = subject.jobs | ({"training": subject.train} if subject.train else {})
+    for job, sizes in jobs.items():
+        inputs = make_inputs(some, sizes)
+        if job == "training":
+            found[job] = train(models, inputs["input_ids"], seconds)
+        else:
+            found[job] = infer(models, inputs, seconds)
+        arms = "  ".join(f"{name} {arm['ms']:.3f}" for name, arm in found[job]["arms"].items())
         print(f"{show} {job}: {arms}", flush=True)
     return found
 

@@ -8,7 +8,7 @@ view when it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -16,8 +16,11 @@ from torch.nn import functional
 
 from tuner.ops.operator import takes_plain
 
-#: Of the first of layers that were joined.
-_MARK = "_tuner_joined"
+#: Of the first of layers that were joined, and where their parameters lay and how, when that was
+#: last looked up.
+_MARK, _PLACES = "_tuner_joined", "_tuner_places"
+#: Sizes and strides of joint tensors; none where parameters lie apart.
+_Shapes: TypeAlias = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def is_bare(module: nn.Module, kind: type[nn.Module] | None = None) -> bool:
@@ -82,6 +85,7 @@ def separate_layers(layers: Sequence[Any]) -> None:
     """Give each parameter a storage of its own again."""
     for parts in _parts_of(layers):
         vars(layers[0]).pop(_MARK, None)
+        vars(layers[0]).pop(_PLACES, None)
         if _view_joint(parts) is not None:
             for each in parts:
                 each.data = each.data.clone()
@@ -197,26 +201,48 @@ def _run_at_once(
     alone: Callable[..., torch.Tensor],
     then: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor | None:
-    parts = _parts_of(layers)
-    given = (x, *(each for alike in parts for each in alike))
-    if not parts or not takes_plain(given) or any(each.dtype != x.dtype for each in given):
+    given = [each._parameters["weight"] for each in layers]
+    if layers[0]._parameters["bias"] is not None:
+        given += [each._parameters["bias"] for each in layers]
+    shapes = _find_places(layers, given, x.dtype)
+    if not shapes or not takes_plain((x,)):
         return None
-    joint = [_view_joint(alike) for alike in parts]
-    if any(each is None for each in joint):
-        return None
-    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
-        found: torch.Tensor = _JointLinear.apply(x, len(layers), *given[1:])  # type: ignore[no-untyped-call]
+    needs = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in given))
+    if needs:
+        found: torch.Tensor = _JointLinear.apply(x, len(layers), *given)  # type: ignore[no-untyped-call]
         return then(found)
+    joint = [
+        each.detach().as_strided(*shape)
+        for each, shape in zip(given[:: len(layers)], shapes, strict=True)
+    ]
     return alone(x, *joint, *[None] * (2 - len(joint)))
+
+
+def _find_places(layers: Sequence[Any], given: Sequence[Any], dtype: torch.dtype) -> _Shapes:
+    """The joint weight and the joint bias; none where a product needs another dtype."""
+    now = [
+        each.data_ptr()
+        for each in given
+        if type(each) is nn.Parameter and each.dtype is dtype and each.is_contiguous()
+    ]
+    if len(now) != len(given):
+        return []
+    known: tuple[list[int], _Shapes] = vars(layers[0]).get(_PLACES, ([], []))
+    if known[0] != now:
+        joint = [_view_joint(parts) for parts in _parts_of(layers)]
+        shapes = [(tuple(each.shape), each.stride()) for each in joint if each is not None]
+        known = vars(layers[0])[_PLACES] = now, shapes if len(shapes) == len(joint) else []
+    return known[1]
 
 
 class JointHeads:
     """An attention module, of which some layers are known for one input; else the module."""
 
     def __init__(self, module: Any, x: torch.Tensor, known: dict[str, torch.Tensor]) -> None:
-        self._module = module
+        own = vars(self)
+        own.update(vars(module), _module=module)
         for name, found in known.items():
-            setattr(self, name, _known_layer(getattr(module, name), x, found))
+            own[name] = _known_layer(module._modules[name], x, found)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

@@ -50,7 +50,8 @@ class Kind:
 
 def is_autocast() -> bool:
     """Whether autocast is on, in which a module's own code may differ from torch's functions."""
-    return torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
+    enabled: bool = torch._C._is_any_autocast_enabled()
+    return enabled
 
 
 # -- normalisation ---------------------------------------------------------------------------------
@@ -254,14 +255,14 @@ def _heads_of(own: Callable[..., Any], check: Any) -> Callable[..., Any]:
 
 def _project(attention: Any, x: torch.Tensor, check: Any) -> Any:
     """An attention module whose projections of x are known, as one product; else the module."""
-    projections = _list_projections(attention)
-    layers = tuple(projections.values())
+    names = attention._tuner_heads
+    layers = [getattr(attention, each) for each in names]
     found = run_joint(layers, x)
     if found is None:
         return attention
     parts = torch.split_with_sizes(found, [each.out_features for each in layers], -1)
     parts = check.keep(parts, lambda: tuple(each(x) for each in layers), x)
-    return JointHeads(attention, x, dict(zip(projections, parts, strict=True)))
+    return JointHeads(attention, x, dict(zip(names, parts, strict=True)))
 
 
 def _list_projections(attention: Any) -> dict[str, Any]:
@@ -274,11 +275,14 @@ def _list_projections(attention: Any) -> dict[str, Any]:
 
 
 def _join_heads(attention: Any) -> None:
-    join_layers((*_list_projections(attention).values(),))
+    found = _list_projections(attention)
+    attention._tuner_heads = (*found,)
+    join_layers((*found.values(),))
 
 
 def _separate_heads(attention: Any) -> None:
     separate_layers((*_list_projections(attention).values(),))
+    del attention._tuner_heads
 
 
 #: What the layers' own code names for their attention.

@@ -57,6 +57,7 @@ _Run: TypeAlias = Callable[[Sequence[Any]], Any]
 _deciding = threading.RLock()
 #: All operators by name.
 OPERATORS: dict[str, Operator[Any]] = {}
+_version = [0]
 #: Called with the decisions of an operator before it forgets them.
 BEFORE_FORGETTING: list[Callable[[list[Decision]], None]] = []
 
@@ -236,10 +237,12 @@ class Operator(Generic[Result]):
         for call in BEFORE_FORGETTING:
             call(self.decisions())
         self._decisions.clear()
+        next_version()
 
     def exchange(self, decisions: dict[_Key, Decision]) -> dict[_Key, Decision]:
         """Keep decisions in this dictionary from now on; returns the former one."""
         former, self._decisions = self._decisions, decisions
+        next_version()
         return former
 
     # -- decisions -----------------------------------------------------------------------------
@@ -350,6 +353,23 @@ def _differentiate(
     # `apply` in C: what torch has before it in Python is for transforms.
     apply: Callable[..., Any] = super(torch.autograd.Function, Differentiated).apply
     return apply
+
+
+def version() -> int:
+    """Of the decisions of this process: another number after any were forgotten or exchanged."""
+    return _version[0]
+
+
+def next_version() -> None:
+    _version[0] += 1
+
+
+def count_served() -> int | None:
+    """How many calls something but torch's function has served; None while a decision waits."""
+    made = [each for operator in OPERATORS.values() for each in operator.decisions()]
+    if any(each.waits for each in made):
+        return None
+    return sum(each.calls for each in made if each.run is not None)
 
 
 def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:

@@ -25,14 +25,18 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from search_spaces.kernel import ROUNDING
-from tuner.ops.modules import KINDS, Kind, is_autocast
-from tuner.ops.operator import takes_plain
+from tuner.ops.modules import KINDS, Gated, Kind, is_autocast
+from tuner.ops.operator import count_served, takes_plain, version
 from tuner.ops.overriding import STANDS_FOR
+from tuner.ops.problem import PLAIN
 from tuner.ops.products import takes_tf32
 from tuner.ops.usage import table_of
 
 _Model = TypeVar("_Model", bound=nn.Module)
 _MARK = "_tuner_patch"
+#: Of a module, by key of a call, whether an operator is better than its own code, which is torch's
+#: function where no kernel serves the call; and how many it knows at most.
+_KNOWN, _MOST_KNOWN = "_tuner_calls", 64
 #: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
 #: the error of an element is a multiple, of its size and of what is usual in its row or in all.
 _APART, _ELEMENTWISE = 2.0, 8.0
@@ -81,6 +85,16 @@ class FirstCalls:
 def _kind_of_call(given: torch.Tensor) -> tuple[Any, ...]:
     width = given.shape[1 if given.ndim == 4 else -1] if given.ndim else 1
     return given.dtype, width, given.device, torch.is_grad_enabled()
+
+
+def _key_of(given: Any) -> tuple[Any, ...] | None:
+    """What decides, besides the parameters, whether a kernel serves a call in eager mode."""
+    if type(given) not in PLAIN or torch.compiler.is_compiling() or is_autocast():
+        return None
+    return (
+        given.shape, given.is_contiguous() or given.stride(), given.dtype, given.get_device(),
+        given.data_ptr() & 15, given.requires_grad, torch.is_grad_enabled(), version(),
+    )  # fmt: skip
 
 
 def _is_captured() -> bool:
@@ -205,6 +219,7 @@ def _take_out(module: nn.Module) -> None:
     cls: Any = type(module)
     kind: Kind = getattr(cls, _MARK)
     module.__class__ = _without(cls)
+    vars(module).pop(_KNOWN, None)
     with torch.inference_mode(False), torch.no_grad():
         kind.undo(module)
 
@@ -256,7 +271,7 @@ def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
     assert run is not None
     torchs = known[1].__module__.startswith("torch.")
 
-    def forward(self: Any, *given: Any, **named: Any) -> Any:
+    def compare(self: Any, *given: Any, **named: Any) -> Any:
         usual = len(given) == 1 and not named and not check.wrong
         usual = usual and (torchs or not is_autocast())
         found = run(self, *given) if usual else NotImplemented
@@ -267,7 +282,25 @@ def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
             _take_out(self)
         return kept
 
-    return forward
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        key = None if len(given) != 1 or named or check.wrong else _key_of(given[0])
+        if key is None:
+            return compare(self, *given, **named)
+        known: dict[Any, bool] = vars(self).setdefault(_KNOWN, {})
+        served = known.get(key)
+        if served is None:
+            before = count_served()
+            found = compare(self, *given)
+            if before is not None and (after := count_served()) is not None and not _is_captured():
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                known[key] = after > before or not torchs
+            return found
+        found = run(self, *given) if served else NotImplemented
+        return cls.forward(self, *given) if found is NotImplemented else found
+
+    # What joins layers replaces more than calls of operators.
+    return compare if isinstance(run, Gated) else forward
 
 
 class PatchedModels:

@@ -329,7 +329,7 @@ def layer_norm(
     if weight is None or bias is None or not _fits(input, normalized_shape, weight, bias):
         return functional.layer_norm(input, normalized_shape, weight, bias, eps)
     if weight.ndim == 1:
-        return _layer_norm(input, weight, bias, eps)
+        return _layer_norm(input.contiguous(), weight, bias, eps)  # torch copies the input as well
     rows, vectors = input.flatten(-weight.ndim), (weight.flatten(), bias.flatten())
     return _layer_norm(rows, *vectors, eps).view(input.shape)
 
