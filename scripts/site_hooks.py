@@ -1,22 +1,27 @@
 """Hooks of the documentation site: pages that are generated, and links that leave `docs/`.
 
-The line `<!-- generated: NAME -->` of a page is replaced by the output of the generator NAME.
+The line `<!-- generated: NAME -->` or `<!-- generated: NAME ARGUMENT -->` of a page is replaced by
+the output of the generator NAME, and `<!-- file: PATH -->` by the text of that Python file of the
+repository.
 Links to files of the repository outside `docs/` point to the source repository's browser.
 """
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
+_FILE = re.compile(r"^<!-- file: (\S+) -->$", re.MULTILINE)
 _OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+(?!tutorials/|reference/|decisions/)([^)#]*)[^)]*\)"
 )
@@ -24,7 +29,8 @@ _OUTSIDE = re.compile(
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """mkdocs calls this with the text of every page."""
-    markdown = _MARK.sub(lambda match: GENERATORS[match[1]](), markdown)
+    markdown = _MARK.sub(lambda match: GENERATORS[match[1]](*filter(None, [match[2]])), markdown)
+    markdown = _FILE.sub(lambda match: f"```python\n{(ROOT / match[1]).read_text()}```", markdown)
     depth = page.file.src_uri.count("/")
     return _OUTSIDE.sub(lambda match: _outside(match, depth), markdown)
 
@@ -85,6 +91,22 @@ def keywords() -> str:
     return "\n".join(rows)
 
 
+def results(kernel: str) -> str:
+    """The results of a kernel's workloads by device, from docs/kernels.csv."""
+    with (ROOT / "docs" / "kernels.csv").open(newline="") as file:
+        heads, *rows = csv.reader(file)
+    parts = []
+    for (device, measured), found in groupby(
+        (row for row in rows if row[0] == kernel), lambda row: (row[1], row[2])
+    ):
+        cells = [[f"`{row[3]}`", *row[4:]] if device else [f"`{row[3]}`"] for row in found]
+        shown = heads[3:] if device else heads[3:4]
+        parts.append(f"{device}, {measured}:" if device else "No result is committed.")
+        lines = [shown, ["---"] * len(shown), *cells]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts)
+
+
 def _section(name: str, schema: dict[str, Any]) -> str:
     rows = [f"## {name}", "", schema.get("description", ""), ""]
     rows += ["| key | type | default | meaning |", "|---|---|---|---|"]
@@ -119,6 +141,9 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-GENERATORS: dict[str, Callable[[], str]] = {
-    "commands": commands, "configuration": configuration, "keywords": keywords
-}  # fmt: skip
+GENERATORS: dict[str, Callable[..., str]] = {
+    "commands": commands,
+    "configuration": configuration,
+    "keywords": keywords,
+    "results": results,
+}

@@ -1,16 +1,19 @@
-"""Write docs/kernels.md and its pictures.
+"""Write docs/kernels.md, its data docs/kernels.csv, and its pictures.
 
     python scripts/write_kernels_page.py [--check]
 
 The page lists the built-in kernels with the docstrings of their classes, their workloads and the
 sizes of their search spaces, and the figures of the campaigns that `benchmarks/campaign.py` has
-written to benchmarks/results/<device>. Of two results of a workload on a device,
-the newer one counts. `--check` writes nothing and exits with 1 where a file is out of date.
+written to benchmarks/results/<device>. Of two results of a workload on a device, the newer one
+counts. The site shows the rows of the data below each kernel (`scripts/site_hooks.py`). `--check`
+writes nothing and exits with 1 where a file is out of date.
 """
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 import json
 import math
 import sys
@@ -51,17 +54,22 @@ CAMPAIGNS = ("*families*", "ops_rows", "ops_products", "ops_tokens")
 HEAD = """# Kernel library
 
 The built-in kernels: what they compute, the workloads that a campaign tunes if it names none, and
-what tuning gained. `python scripts/write_kernels_page.py` writes this page from the classes and
-from the committed results; CI checks it.
+what tuning gained. `python scripts/write_kernels_page.py` writes this page, and the results of all
+workloads in [`kernels.csv`](kernels.csv), from the classes and committed results; CI checks both.
 
 `tuner spaces show NAME` lists the parameters of a kernel's search space. `tuner verify NAME
 --sample 20` checks random configs, on a machine without a GPU in Triton's interpreter;
 `tuner verify --all` does so for all kernels.
 """
-COLUMNS = """*Time* is the median of the confirmation. *Over default* and *over baselines* are the
-times of the default config and of each baseline divided by the time of the winner. *Roofline* is
-the bound by the peak rates of the device's data sheet, divided by the time.
+COLUMNS = """## By family
+
+*Time* is the median of the confirmation. *Over default* and *over baselines* are the times of the
+default config and of each baseline divided by the time of the winner. *Roofline* is the bound by
+the peak rates of the device's data sheet, divided by the time.
 """
+#: The columns of the data; a row without a device is a workload without a result.
+HEADS = ("kernel", "device", "measured", "workload", "time, us", "over default", "verdict",
+         "over baselines", "fastest", "roofline")  # fmt: skip
 #: The kernels by what they do.
 GROUPS = {
     "element-wise": "elementwise elementwise_chain activation activation_backward rotary",
@@ -118,7 +126,7 @@ def main() -> int:
     """Write the page and the pictures, or compare them with the committed ones."""
     kernels = [registry.load(name) for name in registry.BUILT_IN]
     found = list(newest(figures(kernels)))
-    files = {DOCS / "kernels.md": page(kernels, found)}
+    files = {DOCS / "kernels.md": page(kernels, found), DOCS / "kernels.csv": data(kernels, found)}
     for place in places(found):
         files[DOCS / f"roofline_{place}.svg"] = roofline(found, place)
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
@@ -213,8 +221,10 @@ def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
         what = "Roofline" if peak_of(device) else "Rates"
         parts.append(f"![{what} of the workloads on {device.name}](roofline_{place}.svg)\n")
     parts += [against_goals(found), COLUMNS]
-    parts += [section(kernel, [item for item in found if item.kernel == kernel.name])
-              for kernel in kernels]  # fmt: skip
+    known = {kernel.name: kernel for kernel in kernels}
+    parts += [
+        family(group, [known[name] for name in names.split()]) for group, names in GROUPS.items()
+    ]
     return "\n".join(parts)
 
 
@@ -269,32 +279,48 @@ On an {own[0].device.name}, whose copies move {COPY_BYTES_PER_US / 1e3:,.0f} GB/
     return f"{text}\n{table(heads, goal_rows(own, COPY_BYTES_PER_US))}"
 
 
-def section(kernel: Kernel, own: Sequence[Figures]) -> str:
-    """The docstring of a kernel, and a table of its workloads."""
+def family(group: str, kernels: Sequence[Kernel]) -> str:
+    """The folded section of a group: the docstring of each kernel, and the mark of its results."""
+    names = ", ".join(f"<code>{kernel.name}</code>" for kernel in kernels)
+    head = f'<details markdown="1">\n<summary>{group}: {names}</summary>\n'
+    return "\n".join([head, *(section(kernel) for kernel in kernels), "</details>\n"])
+
+
+def section(kernel: Kernel) -> str:
+    """The docstring of a kernel, and the mark that the site replaces by its results."""
     text = inspect.getdoc(type(kernel)) or ""
-    parts = [f"## {kernel.name}\n", f"{text}\n"]
+    return f"### {kernel.name}\n\n{text}\n\n<!-- generated: results {kernel.name} -->\n"
+
+
+def data(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
+    """The results of all workloads, a row each, as CSV with the columns `HEADS`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADS)
+    for kernel in kernels:
+        writer.writerows(data_rows(kernel, [one for one in found if one.kernel == kernel.name]))
+    return text.getvalue()
+
+
+def data_rows(kernel: Kernel, own: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
+    """The rows of a kernel: those of each device, or its workloads alone."""
     if not own:
-        listed = "\n".join(f"- `{item.key}`" for item in kernel.workloads())
-        return "\n".join([*parts, f"No result is committed. Workloads:\n\n{listed}\n"])
+        yield from ((kernel.name, "", "", item.key, *[""] * 6) for item in kernel.workloads())
     for place in places(own):
         items = {item.workload: item for item in own if item.place == place}
-        first = next(iter(items.values()))
-        days = sorted({item.date for item in items.values()})
-        listed = dict.fromkeys([*kernel.workloads(), *items])
-        rows = [row(item, items.get(item)) for item in listed]
-        heads = ("workload", "time, us", "over default", "verdict", "over baselines",
-                 "fastest", "roofline")  # fmt: skip
-        parts.append(f"{first.device.name}, {' and '.join(days)}:\n\n{table(heads, rows)}")
-    return "\n".join(parts)
+        device = next(iter(items.values())).device.name
+        days = " and ".join(sorted({item.date for item in items.values()}))
+        for item in dict.fromkeys([*kernel.workloads(), *items]):
+            yield (kernel.name, device, days, *row(item, items.get(item)))
 
 
 def row(workload: Workload, item: Figures | None) -> tuple[str, ...]:
     """The figures of one workload."""
     if item is None:
-        return (f"`{workload.key}`", *[""] * 6)
+        return (workload.key, *[""] * 6)
     bound = f"{item.bound_us / item.median_us:.0%}" if item.bound_us else ""
     return (
-        f"`{workload.key}`",
+        workload.key,
         f"{item.median_us:.4g}",
         ratio(item.over_default),
         item.verdict,

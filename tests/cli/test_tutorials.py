@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,9 +75,21 @@ def test_the_fleet_of_the_tutorial_is_a_valid_configuration(tuner, folder):
 
 
 def test_the_family_of_the_tutorial_is_the_built_in_one():
-    folder = ROOT / "search_spaces" / "kernels" / "embedding"
-    *files, test = blocks("family.md", "python")
-    names = ("__init__.py", "triton_kernels.py", "kernel.py")
-    assert files == [(folder / name).read_text() for name in names]
-    assert sorted(path.name for path in folder.glob("*.py")) == sorted(names)
+    folder = "search_spaces/kernels/embedding"
+    text = (TUTORIALS / "family.md").read_text()
+    files = re.findall(r"^<!-- file: (\S+) -->$", text, re.MULTILINE)
+    present = [f"{path.relative_to(ROOT)}" for path in ROOT.glob(f"{folder}/*.py")]
+    assert sorted(files) == sorted(present)
+    (test,) = blocks("family.md", "python")
     assert test in (ROOT / "tests" / "spaces" / "test_moved_elements.py").read_text()
+
+
+def test_the_site_shows_the_files_that_a_page_names():
+    sys.path.insert(0, f"{ROOT / 'scripts'}")
+    import site_hooks
+
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/family.md"))
+    shown = site_hooks.on_page_markdown((TUTORIALS / "family.md").read_text(), page)
+    kernel = (ROOT / "search_spaces" / "kernels" / "embedding" / "kernel.py").read_text()
+    assert f"```python\n{kernel}```" in shown
+    assert "<!-- file" not in shown
