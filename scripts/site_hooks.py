@@ -108,14 +108,19 @@ def results(kernel: str) -> str:
 
 
 def _section(name: str, schema: dict[str, Any]) -> str:
-    rows = [f"## {name}", "", schema.get("description", ""), ""]
+    rows = [f"### {name}", "", schema.get("description", ""), ""]
     rows += ["| key | type | default | meaning |", "|---|---|---|---|"]
     required = schema.get("required", [])
     for key, part in schema["properties"].items():
-        default = "required" if key in required else f"`{json.dumps(part.get('default'))}`"
+        default = "required" if key in required else _default(part)
         meaning = " ".join(part.get("description", "").split())
         rows.append(f"| `{key}` | {_type(part)} | {default} | {_cell(meaning)} |")
     return "\n".join(rows)
+
+
+def _default(part: dict[str, Any]) -> str:
+    """The default of a key; empty for a section, whose keys have theirs, and for an empty one."""
+    return "" if "$ref" in part or "default" not in part else f"`{json.dumps(part['default'])}`"
 
 
 def _type(part: dict[str, Any]) -> str:

@@ -47,6 +47,13 @@ def test_it_is_short_and_every_link_leads_to_a_file():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_documentation_is_short():
+    """All pages but that of the kernels, which is generated."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "kernels.md"]
+    assert len(pages) > 40
+    assert sum(len(page.read_text().split()) for page in pages) <= 50_000
+
+
 def test_operators_are_called(tmp_path):
     shown = run(OPERATORS, tmp_path)
     assert "rms_norm" in shown

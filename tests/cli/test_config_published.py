@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -14,6 +15,9 @@ from tuner.cli.config import schema_text
 from tuner.settings import load
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, f"{ROOT / 'scripts'}")
+
+import site_hooks  # noqa: E402
 
 
 def test_the_committed_schema_is_current_and_takes_the_default_configuration():
@@ -37,11 +41,18 @@ def test_the_default_configuration_is_fine_and_has_its_campaigns(tuner):
 
 
 def test_the_reference_describes_every_key():
-    text = (ROOT / "docs" / "configuration.md").read_text()
+    """Each key of the schema has a row with a meaning, and a section that it names exists."""
+    assert "<!-- generated: configuration -->" in (ROOT / "docs" / "configuration.md").read_text()
+    text = site_hooks.configuration()
     schema = json.loads(schema_text())
     sections = [schema, *schema["$defs"].values()]
-    keys = {key for section in sections for key in section.get("properties", {})}
-    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+    objects = [each for part in sections for each in (part, *part.get("anyOf", ()))]
+    keys = [key for each in objects for key in each.get("properties", {})]
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", text, re.MULTILINE)
+    assert sorted(key for key, _ in rows) == sorted(keys)
+    assert [key for key, meaning in rows if not meaning.strip()] == []
+    headings = {name.lower() for name in re.findall(r"^### (\w+)", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#(\w+)\)", text)) <= headings
 
 
 def test_the_wall_time_of_a_run_is_known_in_three_files():

@@ -96,7 +96,7 @@ class Budget(SettingsSection):
     max_trials: Trials | None = None
     """For `auto`: the most trials; 300 by default."""
     device: Seconds | None = None
-    """Device time."""
+    """Time that a device is held."""
     search: Seconds | None = None
     """Time since the task's search began."""
 
@@ -128,13 +128,16 @@ class StrategyConfig(SettingsSection):
     """The search strategy. A name alone means `{name: ...}`."""
 
     name: str = "bayes"
-    """The name of a strategy, as bayes, tpe, random, exhaustive; a wrong one lists all."""
+    """`bayes`, `tpe`, `gp`, `cmaes`, `random`, `grid`, `exhaustive`, or an entry point
+    `tuner.strategies`."""
     seed: Seed = 0
+    """Searches of equal seed suggest the same configs for the same results."""
     polish: int = Field(default=0, ge=0)
     """The last trials of each task, spent on the incumbent's neighbours; budget `auto` includes
     such a phase without it."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the strategy."""
+    """Options of the strategy, checked before a run begins: arguments of Optuna's sampler, as
+    `n_startup_trials` of `tpe` and `gp`; `shuffle: true` of `exhaustive`; `initial` of `bayes`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -225,7 +228,7 @@ class TaskConfig(SettingsSection):
     """In the place of `kernel` and `workloads`: calls that a model made, a file of `tuner.optimize`
     or a folder of TUNER_RECORD."""
     workloads: Literal["all"] | list[dict[str, Scalar]] = "all"
-    """`all` (the kernel's own), or a list of dims."""
+    """`all` (the kernel's own), or a list of dims: `[{M: 32, N: 8192, dtype: bfloat16}]`."""
     targets: list[str] | None = None
     """Replaces the campaign's targets."""
     budget: Budget | None = None
@@ -233,10 +236,10 @@ class TaskConfig(SettingsSection):
     strategy: StrategyConfig | None = None
     """Replaces the campaign's strategy."""
     space: dict[str, list[Scalar]] = Field(default_factory=dict)
-    """Parameter name to allowed values, to narrow the search space."""
+    """Parameter name to allowed values, to narrow the search space: `{num_warps: [4, 8]}`."""
     ranges: dict[str, SizeRange] = Field(default_factory=dict)
-    """Dim name to the sizes that the table is to serve, for each of the workloads. The farm chooses
-    the sizes that it searches. Captured calls have one such size, and need no workloads."""
+    """Dim name to the sizes that the table is to serve, for each of the workloads: `1..8192`,
+    `[1..64, 64..8192 step 64]` or `{file: histogram.csv}`. Captured calls need no workloads."""
     coverage: CoverageConfig = CoverageConfig()
     """How well the sizes of `ranges` are to be served."""
 
@@ -258,6 +261,7 @@ class ScheduleConfig(SettingsSection):
     grace: Seconds = 3600.0
     """How late a firing may still start."""
     enabled: bool = True
+    """Whether the schedule starts runs."""
 
 
 #: Keys of a campaign that change nothing of what its runs do.
@@ -268,21 +272,27 @@ class CampaignConfig(SettingsSection):
     """A named set of tasks with budget and schedule."""
 
     description: str = ""
+    """One line for people."""
     tasks: list[TaskConfig] = Field(min_length=1)
+    """What to tune; of a kernel, workload and device listed twice, the first entry counts."""
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
-    """`cpu`, `cuda`, `hip`: the devices found. `cuda:90`: the devices of that capability or, where
-    there is none, cross-compilation and verification in Triton's interpreter. `simulated`: the
-    device of a `recorded:FILE` kernel; `simulated:FILE`: of that recording only."""
+    """By default `[cpu]`. `cpu`, `cuda`, `hip`: the devices found. `cuda:90`: the devices of that
+    capability or, where there is none, cross-compilation and verification in Triton's interpreter.
+    `simulated`: the device of `recorded:FILE` kernels; `simulated:FILE`: of that recording only."""
     budget: Budget = Budget(trials=100)
+    """When a task ends; 100 trials by default."""
     strategy: StrategyConfig = StrategyConfig()
+    """The search strategy; `bayes` by default."""
     wall: Seconds | None = None
     """Wall-clock time of a run from the start of its command, finals included; `--wall` replaces
     it."""
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
     regressions: bool = True
-    """Decide steps to a higher time after each run, by a new pass where the device is here."""
+    """Decide steps to a higher time after each run, by a new pass where the device is here, and
+    notify."""
     schedule: ScheduleConfig | None = None
+    """When the campaign starts without a command."""
 
     def describe_work(self) -> dict[str, Any]:
         """What the runs of the campaign do, as JSON types; a resumed run does the same."""
@@ -293,7 +303,7 @@ class DatabaseConfig(SettingsSection):
     """The database of results."""
 
     url: str = "sqlite:///results/tuner.db"
-    """`sqlite:///FILE` or `postgresql+psycopg://user@host/name`."""
+    """`sqlite:///FILE`, or `postgresql+psycopg://user@host/name` (extra `postgres`)."""
     timeout: Seconds = 30.0
     """How long a run waits for the answer to one statement."""
     patience: Seconds = 600.0
@@ -333,7 +343,8 @@ class DeviceConfig(SettingsSection):
     """The runners of one kind of device."""
 
     runners: Runners | Literal["auto"] | None = "auto"
-    """The number of runners; null: one per device; `auto`: the kind's own number, if it has one."""
+    """The number of runners; null: one per device; `auto`: one for `cpu` and `simulated`, else one
+    per device."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options of the kind's backend."""
 
@@ -351,11 +362,11 @@ class PoolConfig(SettingsSection):
     devices: dict[str, DeviceConfig] = Field(default_factory=dict)
     """Runners and options by kind of device, plug-in backends included."""
     build_timeout: Seconds = 120.0
-    """The limit of one build."""
+    """The limit of one build; the trial then has the status `timeout`."""
     measure_timeout: Seconds = 120.0
-    """The limit of one measurement of one variant."""
+    """The limit of one measurement; on a GPU a variant without a heartbeat ends sooner."""
     baseline_timeout: Seconds = 120.0
-    """The limit of one baseline in a confirmation."""
+    """The limit of compiling, warming up and checking a baseline, which then fails alone."""
     connect_timeout: Seconds = 30.0
     """How long to wait for a cluster to answer."""
 
@@ -390,11 +401,14 @@ class MeasureConfig(SettingsSection):
     """The measuring protocol; results of another protocol are not reused."""
 
     method: Literal["auto", "events", "graph", "cupti"] = "auto"
+    """The timer; `auto` chooses by the kernel's duration, once for all candidates of a task."""
     cache: Literal["cold", "warm", "rotate"] = "cold"
+    """`cold` flushes the last-level cache before every launch, `rotate` changes the buffers
+    instead, `warm` does neither."""
     pairs: Annotated[list[Pairs], AfterValidator(_growing)] = Field(
         default=[1, 3, 9, 24], min_length=1
     )
-    """Numbers of samples after which the screening of a candidate may stop."""
+    """Increasing numbers of samples after which the screening of a candidate may stop."""
     cap: Ratio = 1.6
     """Screening stops after the first sample at this ratio to the incumbent."""
     near: Ratio = 1.15
@@ -420,7 +434,8 @@ class MeasureConfig(SettingsSection):
     finalists: int = Field(default=16, ge=2, le=1000)
     """The number of trials of a task that enter the race."""
     baselines: list[str] | None = None
-    """Names of the baselines that confirmations measure, where a kernel has them; null: all."""
+    """Names of the baselines that confirmations measure, where a kernel has them; null: all; `[]`:
+    none. A name that no kernel of the campaign has is refused when the campaign starts."""
 
     def make_protocol(self) -> MeasurementProtocol:
         """What the workers keep to; its constants are keys of this section."""
@@ -441,13 +456,20 @@ class Settings(SettingsSection):
     """config.yaml."""
 
     version: Literal[1] = 1
+    """Required; the first line by habit."""
     database: DatabaseConfig = DatabaseConfig()
+    """Where results are recorded."""
     paths: PathsConfig = PathsConfig()
+    """Where files are written."""
     logging: LoggingConfig = LoggingConfig()
+    """The log of commands."""
     notify: NotifyConfig = NotifyConfig()
+    """Where confirmed regressions are sent."""
     pool: PoolConfig = PoolConfig()
+    """Where workers live."""
     measure: MeasureConfig = MeasureConfig()
+    """The measuring protocol."""
     kernels: list[str] = Field(default_factory=list)
     """Kernels beyond the built-in ones and entry points: `module:object` or `file.py:object`."""
     campaigns: dict[str, CampaignConfig] = Field(default_factory=dict)
-    """Campaigns by name."""
+    """Campaigns by name, of letters, digits, `_`, `-` and `.`."""
