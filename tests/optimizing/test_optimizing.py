@@ -19,6 +19,7 @@ import tuner
 from tuner import runtime
 from tuner.api import BaselineComparison, TuneResult
 from tuner.base.log_ratio import LogRatio
+from tuner.optimizing.call_times import CallTime, StepRecord
 from tuner.optimizing.candidate_tables import (
     copy_tables,
     is_ahead,
@@ -27,7 +28,6 @@ from tuner.optimizing.candidate_tables import (
     tune_calls,
 )
 from tuner.optimizing.step_comparison import NEW, PLAIN, TODAY, is_surely_faster, judge
-from tuner.optimizing.step_record import CallTime, StepRecord
 from tuner.optimizing.worthwhile_calls import (
     LEAST_SHARE,
     expected_gain,
@@ -46,8 +46,10 @@ def call(seconds, gain=1.0, known=False, kernel="softmax", rows=4):
     return CallTime(kernel, dims, 1, seconds, gain, known, "")
 
 
-def test_the_whole_in_the_interpreter():
-    paths = os.pathsep.join([str(HERE.parent / "ops"), os.environ.get("PYTHONPATH", "")])
+@pytest.mark.parametrize("cases", ["optimized_cases.py", "launched_cases.py"])
+def test_the_whole_in_the_interpreter(cases):
+    own = [str(HERE.parent / name) for name in ("ops", "tables")]
+    paths = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [
             sys.executable,
@@ -56,7 +58,7 @@ def test_the_whole_in_the_interpreter():
             "-q",
             "-p",
             "no:cacheprovider",
-            HERE / "optimized_cases.py",
+            HERE / cases,
         ],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths},
         capture_output=True,

@@ -13,6 +13,7 @@ from tuner.runtime._import_watch import after_import
 
 if TYPE_CHECKING:
     from tuner.capturing.recorder import Recorder
+    from tuner.capturing.table import Calls
 
 #: The folder into which a process writes its calls.
 FOLDER = "TUNER_CAPTURE_FOLDER"
@@ -26,6 +27,25 @@ import pathlib, sys
 from tuner.capturing.child import try_calls
 try_calls(pathlib.Path(sys.argv[1]))
 """
+
+
+def ask(folder: Path, contents: str = "integers", *, tried: bool = True) -> dict[str, str]:
+    """The variables that ask processes of a program for their calls, for `read_recorded`."""
+    return {FOLDER: f"{folder}", CONTENTS: contents, TRIED: "1" if tried else "0"}
+
+
+def read_recorded(folder: Path) -> Calls | None:
+    """The calls of all processes; None where none was recorded."""
+    from tuner.capturing.files import merge
+    from tuner.capturing.table import Calls
+
+    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files:
+        try_left_calls(file)
+    if not files:
+        return None
+    calls, contents = merge(files)
+    return Calls(lambda: calls, contents, {})
 
 
 def begin() -> None:

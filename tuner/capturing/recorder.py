@@ -159,11 +159,11 @@ def _record(
     name = name_of(kernel)
     empty = Call(name, "", decorators_of(kernel), {}, (), {}, (), (), Grid(()))
     try:
-        place = place_of(kernel)
+        empty = replace(empty, place=place_of(kernel))
         if not hasattr(kernel, "arg_names"):
             raise Uncapturable(f"{type(kernel).__name__} around it is no decorator of Triton")
-        _refuse_own_tuner(kernel, place)
-        return _bind(replace(empty, place=place), kernel, grid, args, kwargs, contents)
+        _refuse_own_tuner(kernel, empty.place)
+        return _bind(empty, kernel, grid, args, kwargs, contents)
     except (NoPlace, Uncapturable) as problem:
         return empty.with_problem(f"{problem}")
     except TunerError as problem:

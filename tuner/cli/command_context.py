@@ -163,20 +163,6 @@ def settings_of(
     return settings, base
 
 
-def read_seconds(option: str, text: str) -> float:
-    """The seconds of a positive duration such as 30m. Raises `TunerError`."""
-    from tuner.settings.sections import parse_duration
-
-    hint = f"for example `{option} 30m`"
-    try:
-        value = parse_duration(text)
-    except ValueError as error:
-        raise TunerError(f"{option}: {error}", hint) from None
-    if not isinstance(value, float) or not 0 < value < float("inf"):
-        raise TunerError(f"{option}: {text!r} is not a positive duration", hint)
-    return value
-
-
 def warn_of_job_folders(settings: Settings) -> None:
     """Warn of results inside the folder of a submitted Ray job, which Ray removes later."""
     # A run only reads `paths.priors`.

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.command_context import read_seconds
 from tuner.cli.console import Format, FormatOption, emit_record, note, say
 from tuner.cli.programs import find_program, hooked_environment
 from tuner.cli.variant_options import QuietOption
@@ -28,13 +27,16 @@ def optimize(
     quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Tune the operators that a program calls, and keep what makes the whole program faster.
+    """Tune the operators and Triton kernels of a program, and keep what makes all of it faster.
 
     It runs about twenty times: to record its calls, then in turn as it is written, with operators
-    in its models, and with new tables. Where the last line of its output is a
-    number, that is compared, the smaller the better, else the time of a run. Tables are written
-    only if it is surely faster with them than in both other ways.
+    in its models, and with new tables. Triton kernels of its libraries are launched from tables,
+    too. Where the last line of its output is a number, that is compared, the smaller the better,
+    else the time of a run. Tables are written only if it is surely faster with them than in both
+    other ways.
     """
+    from tuner.settings.sections import read_seconds
+
     seconds = read_seconds("--budget", budget)
     find_program(command[0])
     from tuner.optimizing.optimization import optimize_program

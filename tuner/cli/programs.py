@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.capturing import child
 from tuner.cli.command_context import flag
 from tuner.cli.console import Format, FormatOption, emit, note
 
@@ -66,7 +67,7 @@ def capture(
     program = find_program(command[0])
     with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
         code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)
-        calls = _merge_calls(Path(folder))
+        calls = child.read_recorded(Path(folder))
     if calls is not None:
         _emit(calls, style)
         if output is not None:
@@ -80,14 +81,7 @@ def capture(
 
 def _run(command: Sequence[str], folder: Path, contents: KeptContents, *, tried: bool) -> int:
     """Run a program with the recorder in its Python processes; its exit code, as a shell's."""
-    from tuner.capturing import child
-
-    environment = {
-        **hooked_environment(),
-        child.FOLDER: f"{folder}",
-        child.CONTENTS: f"{contents}",
-        child.TRIED: "1" if tried else "0",
-    }
+    environment = {**hooked_environment(), **child.ask(folder, f"{contents}", tried=tried)}
     sys.stdout.flush()
     process = subprocess.Popen(command, env=environment)
     # A Ctrl-C reaches the program as well, which decides what it means.
@@ -97,21 +91,6 @@ def _run(command: Sequence[str], folder: Path, contents: KeptContents, *, tried:
     finally:
         signal.signal(signal.SIGINT, previous)
     return code if code >= 0 else 128 - code
-
-
-def _merge_calls(folder: Path) -> Calls | None:
-    """The calls of all processes; None where none was recorded."""
-    from tuner.capturing.child import try_left_calls
-    from tuner.capturing.files import merge
-    from tuner.capturing.table import Calls
-
-    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
-    for file in files:
-        try_left_calls(file)
-    if not files:
-        return None
-    calls, contents = merge(files)
-    return Calls(lambda: calls, contents, {})
 
 
 def _emit(calls: Calls, style: Format) -> None:

@@ -20,7 +20,6 @@ from tuner.cli.command_context import (
     complete_campaigns,
     complete_kernels,
     flag,
-    read_seconds,
     settings_of,
     storable,
     store_of,
@@ -129,7 +128,7 @@ def run(
     counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
     _check_campaign(campaign, calls, target, widen=widen)
-    _check_values(calls, wall, strategy)
+    wall_s = _check_values(calls, wall, strategy)
     context.with_resource(traced_command(trace, f"tuner run {campaign or calls}"))
     settings, base = settings_of(config)
     if calls is not None:
@@ -163,7 +162,7 @@ def run(
         kernels=tuple(kernel or ()),
         workloads=tuple(workload or ()),
         trials=trials,
-        replaced={} if wall is None else {"wall": read_seconds("--wall", wall)},
+        replaced={} if wall_s is None else {"wall": wall_s},
         started_s=command_started_s(),
         strategy=strategy,
         report=not no_report,
@@ -231,16 +230,20 @@ def _check_campaign(
         )
 
 
-def _check_values(calls: Path | None, wall: str | None, strategy: str | None) -> None:
-    """Refuse what is wrong whatever is tuned, before anything heavy is imported."""
+def _check_values(calls: Path | None, wall: str | None, strategy: str | None) -> float | None:
+    """Refuse what is wrong whatever is tuned, before anything heavy is imported; the seconds of
+    `wall`."""
     from tuner.strategies import STRATEGIES
 
     if calls is not None and not calls.exists():
         raise TunerError(f"{calls}: No such file or directory", "`tuner capture -o FILE` writes it")
-    if wall is not None:
-        read_seconds("--wall", wall)
     if strategy is not None:
         STRATEGIES.place(strategy)
+    if wall is None:
+        return None
+    from tuner.settings.sections import read_seconds
+
+    return read_seconds("--wall", wall)
 
 
 def _pick_campaign(settings: Settings) -> str:

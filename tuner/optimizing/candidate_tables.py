@@ -11,8 +11,8 @@ from results_db.promotion_records import PromotionOutcome
 from search_spaces.baselines import is_compiled
 from search_spaces.errors import TunerError
 from tuner.api import Session, TuneResult
+from tuner.optimizing.call_times import CallTime
 from tuner.optimizing.optimize_result import TunedCall
-from tuner.optimizing.step_record import CallTime
 from tuner.optimizing.worthwhile_calls import share_time
 from tuner.tables.published_versions import lock_folder, replace_files
 
@@ -44,27 +44,50 @@ def tune_calls(
 
 def _publish(call: CallTime, result: TuneResult, folder: Path) -> TunedCall:
     """Add the entry of a result to the folder's tables, where it is surely ahead."""
+    found = TunedCall(call, _time_without(call, result), result.median_us)
+    if result.median_us is None:
+        return found.refuse(result.note or result.reason or "no config is confirmed")
+    if not is_ahead(result, over_default=bool(call.place)):
+        rival = "the library's config" if call.place else "the fastest baseline"
+        return found.refuse(f"not surely faster than {rival}")
+    if call.place:
+        _export(call, result, folder)
+        return found
+    refused = [e for e in result.promote(folder) if e.outcome is not PromotionOutcome.PROMOTED]
+    return found.refuse(refused[0].reason) if refused else found
+
+
+def _time_without(call: CallTime, result: TuneResult) -> float | None:
+    """Confirmed time of what runs without an entry, microseconds."""
+    if call.place:
+        return result.median_us and result.speedup and result.median_us * result.speedup
     rivals = [
         time
         for name, time in result.baselines.items()
         if time is not None and not is_compiled(name)
     ]
-    found = TunedCall(call, min(rivals, default=None), result.median_us)
-    if result.median_us is None:
-        return found.refuse(result.note or result.reason or "no config is confirmed")
-    if not is_ahead(result):
-        return found.refuse("not surely faster than the fastest baseline")
-    refused = [e for e in result.promote(folder) if e.outcome is not PromotionOutcome.PROMOTED]
-    return found.refuse(refused[0].reason) if refused else found
+    return min(rivals, default=None)
 
 
-def is_ahead(result: TuneResult) -> bool:
-    """Whether the config that ships is surely faster than each baseline that a call may run."""
+def _export(call: CallTime, result: TuneResult, folder: Path) -> None:
+    """Write the table of a library's kernel; one file for each call, since kernels of several
+    libraries have one name."""
+    stem = f"{Path(call.kernel.rpartition(':')[0]).stem}"
+    for file in result.export(folder / stem):
+        file.rename(folder / f"{stem}@{file.name.partition('@')[2]}")
+
+
+def is_ahead(result: TuneResult, *, over_default: bool = False) -> bool:
+    """Whether the config that ships is surely faster than each baseline that a call may run.
+
+    over_default: whether a call runs the default config where there is no entry.
+    """
     rivals = [
         each.interval
         for each in result.comparisons.values()
         if each.ratio is not None and not is_compiled(each.name)
     ]
+    rivals += [result.speedup_interval] if over_default else []
     return all(ends is not None and ends[0] > 1 for ends in rivals)
 
 

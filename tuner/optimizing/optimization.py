@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
 from tuner import runtime
 from tuner.api import session
 from tuner.ops.call_counts import Scope
 from tuner.ops.operator import OPERATORS
 from tuner.ops.patching import PatchedModels
+from tuner.optimizing.call_times import Step, StepRecord
 from tuner.optimizing.candidate_tables import copy_tables, list_new, publish_tables, tune_calls
+from tuner.optimizing.launch_record import find_placed
 from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
 from tuner.optimizing.program import Outcome, Program, time_programs
 from tuner.optimizing.program_record import record_program
@@ -31,18 +32,13 @@ from tuner.optimizing.step_comparison import (
     judge,
     time_step,
 )
-from tuner.optimizing.step_record import (
-    Operators,
-    Side,
-    Step,
-    StepRecord,
-    find_operators,
-    record_step,
-)
+from tuner.optimizing.step_record import Operators, Side, find_operators, record_step
 from tuner.optimizing.worthwhile_calls import rank_calls
-from tuner.settings.sections import parse_duration
+from tuner.settings.sections import read_seconds
 
 _TABLES = "TUNER_TABLES"
+#: Tables of libraries' kernels that `optimize` has turned on, by their folder.
+_applied: dict[Path, runtime.Application] = {}
 #: Times the whole in all ways; the folder is of candidate tables.
 Compare: TypeAlias = Callable[[Path | None], Times]
 
@@ -58,24 +54,27 @@ def optimize(
 
     step: a callable without arguments, eager or compiled, that can run many times, such as one step
     of training. It is recorded with operators in the models that it calls, as `ops.patch` puts them
-    there; without such a model, in place of torch's functions, as in `ops.replaced()`. The calls
-    that no entry of a table serves are tuned, those with the largest expected saving first, until
-    the budget ends or nothing is worth it. Then the whole step runs as it is written, with
-    operators and today's tables, and with new tables, in turn. Only if it is surely faster with new
-    tables than in both other ways, they are written into the folder `tables`, which comes first in
-    TUNER_TABLES of this process. If it is surely faster with operators, models stay patched.
+    there; without such a model, in place of torch's functions, as in `ops.replaced()`. Launches of
+    other Triton kernels are recorded as by `capture`. The calls that no entry of a table serves are
+    tuned, those with the largest expected saving first, until the budget ends or nothing is worth
+    it. Then the whole step runs as it is written, with operators and today's tables, and with new
+    tables, in turn; kernels of libraries are launched from the tables as by `apply`. Only if it is
+    surely faster with new tables than in both other ways, they are written into the folder
+    `tables`, which comes first in TUNER_TABLES of this process and is applied to it. If it is
+    surely faster with operators, models stay patched.
 
     budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
-    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of the step, and the results
-    of the tuning, which are used again. Raises `TunerError` for a budget that is no duration, and
-    what the step raises.
+    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, a file of each
+    captured call, and the results of the tuning, which are used again. Raises `TunerError` for a
+    budget that is no duration, and what the step raises.
     """
-    folder, search_s = Path(tables).absolute(), read_budget(budget)
+    folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)
     record = record_step(step, folder, operators)
-    compare = partial(compare_step, step, folder, operators)
+    compare = partial(compare_step, step, folder, operators if record.operators else None)
     result = _tune(record, search_s, folder, progress, compare)
-    if isinstance(operators, PatchedModels) and is_surely_faster(result.comparison.measured):
+    is_faster = is_surely_faster(result.comparison.measured)
+    if isinstance(operators, PatchedModels) and record.operators and is_faster:
         operators.__enter__()
         return replace(result, patched=tuple(type(each).__name__ for each in operators.models))
     return result
@@ -86,12 +85,13 @@ def optimize_program(
 ) -> OptimizeResult:
     """Find what makes a whole program faster, as `optimize` does for a step.
 
-    budget: seconds of the tuning. Raises `TunerError` where a run fails or no operator is called.
+    budget: seconds of the tuning. Raises `TunerError` where a run fails or nothing is recorded.
     """
     folder = tables.absolute()
     ways = list_ways(program, folder)
     outcome, record = record_program(ways[PLAIN], ways[TODAY], folder)
-    compare = partial(compare_program, program, outcome, folder)
+    operators = bool(record.operators)
+    compare = partial(compare_program, program, outcome, folder, operators=operators)
     return _tune(record, budget, folder, progress, compare, outcome)
 
 
@@ -125,55 +125,61 @@ def try_tables(
     return OptimizeResult(record, tuple(tuned), found, tables, tuple(written))
 
 
-def compare_step(step: Step, tables: Path, operators: Operators, candidates: Path | None) -> Times:
+def compare_step(
+    step: Step, tables: Path, operators: Operators | None, candidates: Path | None
+) -> Times:
     """Run a step in turn, also with candidate tables where there are some."""
     runtime.clear()
-    sides = {TODAY: Side(Scope(tables), operators), PLAIN: Side(Scope(tables))}
+    sides = {TODAY: _make_side(tables, operators), PLAIN: Side(Scope(tables))}
     if candidates is not None:
-        sides[NEW] = Side(Scope(candidates), operators)
+        sides[NEW] = _make_side(candidates, operators)
     return time_step(step, sides)
 
 
+def _make_side(tables: Path, operators: Operators | None) -> Side:
+    return Side(Scope(tables), operators, find_placed(tables))
+
+
 def compare_program(
-    program: Program, outcome: Outcome, tables: Path, candidates: Path | None
+    program: Program,
+    outcome: Outcome,
+    tables: Path,
+    candidates: Path | None,
+    *,
+    operators: bool = True,
 ) -> Times:
     """The same for a program. outcome: an earlier run, which says whether it prints a number."""
-    ways = list_ways(program, tables)
+    ways = list_ways(program, tables, operators=operators)
     if candidates is not None:
-        ways[NEW] = list_ways(program, candidates)[TODAY]
+        ways[NEW] = list_ways(program, candidates, operators=operators)[TODAY]
     return time_programs(ways, by_clock=outcome.number is None)
 
 
-def list_ways(program: Program, tables: Path) -> dict[str, Program]:
-    """As it is written, and as `tuner apply --operators` runs it."""
-    plain, way = program.with_first(_TABLES, tables), "operators"
-    operators = plain.with_values({"TUNER_OPERATORS": "1"}, way)
-    return {PLAIN: plain, TODAY: operators.with_first("TUNER_APPLY", tables)}
+def list_ways(program: Program, tables: Path, *, operators: bool = True) -> dict[str, Program]:
+    """As it is written, and as `tuner apply` runs it, with `--operators` or without."""
+    plain = program.with_first(_TABLES, tables)
+    used = plain.with_values({"TUNER_OPERATORS": "1"}, "operators") if operators else plain
+    return {PLAIN: plain, TODAY: used.with_first("TUNER_APPLY", tables)}
 
 
 def turn_on(tables: Path) -> None:
-    """Put a folder first in TUNER_TABLES of this process, and forget operators' decisions."""
+    """Put a folder first in TUNER_TABLES of this process, forget operators' decisions, and launch
+    kernels of libraries from it."""
     others = [each for each in os.environ.get(_TABLES, "").split(os.pathsep) if each]
     kept = [each for each in others if each != f"{tables}"]
     os.environ[_TABLES] = os.pathsep.join([f"{tables}", *kept])
     runtime.clear()
     for operator in OPERATORS.values():
         operator.forget()
+    if placed := find_placed(tables):
+        former, _applied[tables] = _applied.get(tables), runtime.apply(placed)
+        if former is not None:
+            former.remove()
 
 
 def _write_record(path: Path, record: StepRecord) -> Path:
     calls = [
-        ModelCall(each.kernel, each.dims, each.count, record.share(each)) for each in record.calls
+        ModelCall(each.kernel, each.dims, each.count, record.share(each))
+        for each in record.operators
     ]
     return write_calls(path, calls)
-
-
-def read_budget(budget: float | str) -> float:
-    """Seconds of a budget. Raises `TunerError` for what is no duration."""
-    try:
-        found = parse_duration(budget)
-    except ValueError as error:
-        raise TunerError(f"budget: {error}", 'for example "10m"') from None
-    if not isinstance(found, int | float) or not found > 0:
-        raise TunerError(f"budget: {budget!r} is no duration", 'for example "10m"')
-    return float(found)

@@ -10,9 +10,9 @@ from typing import Self
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import LogRatio
 from tuner.ops.usage import table_of
+from tuner.optimizing.call_times import CallTime, StepRecord
 from tuner.optimizing.program import Outcome
 from tuner.optimizing.step_comparison import StepComparison, is_surely_faster
-from tuner.optimizing.step_record import CallTime, StepRecord
 
 #: Most kinds of calls that are listed.
 _LISTED = 12
@@ -84,14 +84,14 @@ class OptimizeResult:
         others = record.calls[_LISTED:]
         if others:
             share = sum(map(record.share, others))
-            rows.append(("other operators", f"{len(others)} kinds", _percent(share), "", ""))
+            rows.append(("others", f"{len(others)} kinds", _percent(share), "", ""))
         if self.outcome is None:
             rest = max(0.0, 1 - sum(map(record.share, record.calls)))
             rows.append(("all else", "", _percent(rest), "", ""))
         yield table_of([("kernel", "calls", "share", "workload", "runs"), *rows])
         yield "tuned:" if self.tuned else "nothing was worth tuning"
         for each in self.tuned:
-            yield f"  {each.call.kernel} {inert(each.call.workload.key)}: {_outcome(each)}"
+            yield f"  {inert(each.call.name)} {inert(each.call.workload.key)}: {_outcome(each)}"
         predicted = f"{self.predicted:.1%} {'of these calls ' if self.outcome else ''}predicted"
         yield f"saving: {predicted}, {_saving(self.comparison.measured)} measured"
         yield from self._what_was_done()
@@ -113,14 +113,18 @@ class OptimizeResult:
         if not self.comparison.ships:
             yield "no table was written" + (": new ones are not surely faster" if new else "")
         elif self.outcome is None:
-            yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}"
+            launched = any(each.call.place and not each.note for each in self.tuned)
+            apply = f" and TUNER_APPLY={self.tables}" if launched else ""
+            yield f"in use in this process; elsewhere set TUNER_TABLES={self.tables}{apply}"
         if self.patched:
             names = ", ".join(self.patched)
             yield f"patched {names}, as tuner.ops.patch does; tuner.ops.unpatch takes it back"
         elif is_surely_faster(self.comparison.measured):
-            way = f"the program: tuner apply --operators --tables {self.tables} -- COMMAND"
-            step = "the step in `with tuner.ops.replaced():`"
-            yield f"run {way if self.outcome else step}"
+            operators = bool(self.record.operators)
+            flag = "--operators " if operators else ""
+            way = f"the program: tuner apply {flag}--tables {self.tables} -- COMMAND"
+            step = "tuner.ops.replaced()" if operators else f'tuner.applied("{self.tables}")'
+            yield f"run {way if self.outcome else f'the step in `with {step}:`'}"
 
 
 def _saving(ratio: LogRatio) -> str:
@@ -130,7 +134,9 @@ def _saving(ratio: LogRatio) -> str:
 
 
 def _row(call: CallTime, share: float) -> tuple[str, ...]:
-    return call.kernel, f"{call.count}", _percent(share), inert(call.workload.key), call.reason
+    texts = map(inert, (call.name, call.workload.key, call.reason))
+    shown = _percent(share) if call.seconds else "not measured"
+    return next(texts), f"{call.count}", shown, *texts
 
 
 def _percent(share: float) -> str:

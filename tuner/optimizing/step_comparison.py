@@ -12,7 +12,8 @@ import torch
 
 from tuner.base.log_ratio import LogRatio
 from tuner.base.statistics import compare_pairs
-from tuner.optimizing.step_record import Side, Step, wait
+from tuner.optimizing.call_times import Step, wait
+from tuner.optimizing.step_record import Side
 
 #: The ways: with operators and new tables, with operators and today's tables, as it is written.
 NEW, TODAY, PLAIN = "new", "today", "plain"

@@ -1,93 +1,59 @@
-"""The calls of operators that a step makes, or would make in place of torch's functions."""
+"""The calls of operators that a step makes, or would make in place of torch's functions, and the
+launches of its libraries' Triton kernels."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
 from search_spaces.recorded.model_calls import ModelCall
-from search_spaces.records import Value, Workload
+from search_spaces.records import Workload
+from tuner.capturing import Calls, capture
 from tuner.ops.call_counts import Scope
 from tuner.ops.choosing import TUNED, Choice
 from tuner.ops.operator import OPERATORS, Decision
 from tuner.ops.patching import PatchedModels, Replacing, find_models
-from workers.measure.timers.cupti import MARKER, list_activities
+from tuner.optimizing.call_times import CallTime, Step, StepRecord, device_seconds, wait
+from tuner.optimizing.launch_record import find_placed, time_launches
+from tuner.runtime import Table, applied
 
-#: A step of a program, or another call; its result is not used.
-Step = Callable[[], object]
 #: What makes operators run, while it is active.
 Operators: TypeAlias = PatchedModels | Replacing
-#: Runs that are timed, and launches before them, whose records a profiler may lose.
-_RUNS, _LEADING = 3, 4
-
-
-@dataclass(frozen=True, slots=True)
-class CallTime:
-    """The calls of one kind in a step."""
-
-    kernel: str
-    #: The workload as tables have it.
-    dims: Mapping[str, Value]
-    count: int
-    #: Time of the fastest baseline for all of them; 0 where none can be run.
-    seconds: float
-    #: How many times as fast what runs already is, by an entry or a prediction.
-    gain: float
-    #: Whether there is nothing to tune, since an entry decides.
-    known: bool
-    #: Why this implementation runs, in a clause.
-    reason: str
-
-    @property
-    def workload(self) -> Workload:
-        return Workload.from_mapping(self.dims)
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One step: its time on the device, and the calls of operators in it."""
-
-    seconds: float
-    calls: tuple[CallTime, ...]
-    #: Its time with operators and today's tables; by the times of calls where it is not given.
-    with_operators: float | None = None
-
-    def share(self, call: CallTime) -> float:
-        """Of the time of the step, 1 at most: calls are timed apart from it."""
-        return min(1.0, call.seconds / self.seconds) if self.seconds else 0.0
+#: Steps whose calls are counted.
+_COUNTED = 2
 
 
 class Side:
-    """One way to run a step: with operators, or as it is written.
+    """One way to run a step: with operators and tables of libraries' kernels, or as it is written.
 
     Decisions are its own and are kept from run to run.
     """
 
-    def __init__(self, scope: Scope, operators: Operators | None = None) -> None:
-        self.scope, self._operators = scope, operators
+    def __init__(
+        self, scope: Scope, operators: Operators | None = None, kernels: Sequence[Table] = ()
+    ) -> None:
+        self.scope, self._operators, self._kernels = scope, operators, kernels
         #: Whether the first run after a beginning differs from the next ones.
-        self.settles = isinstance(operators, PatchedModels)
+        self.settles = isinstance(operators, PatchedModels) or bool(kernels)
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Run this way until the block ends."""
-        with self.scope.active():
-            if self._operators is None:
-                yield
-            else:
-                with self._operators:
-                    yield
+        with self.scope.active(), ExitStack() as entered:
+            if self._kernels:
+                entered.enter_context(applied(self._kernels))
+            if self._operators is not None:
+                entered.enter_context(self._operators)
+            yield
 
 
 def find_operators(step: Step) -> Operators:
@@ -99,22 +65,28 @@ def find_operators(step: Step) -> Operators:
 def record_step(step: Step, tables: Path, operators: Operators) -> StepRecord:
     """Run a step a few times with operators, and as it is written.
 
-    tables: a folder that decides before those of `TUNER_TABLES`.
+    tables: a folder that decides before those of `TUNER_TABLES`; `calls` in it gets files of the
+    libraries' kernels.
     """
     plain, other = Side(Scope(tables)), Side(Scope(tables), operators)
-    decisions = _count_calls(step, other)
-    direct = _count_calls(step, plain) if isinstance(operators, Replacing) else {}
+    decisions, launched = _count_calls(step, other)
+    direct = _count_calls(step, plain)[0] if isinstance(operators, Replacing) else {}
     calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
+    calls += time_launches(launched, tables, _COUNTED)
     with plain.active():
         seconds, with_operators = device_seconds(step), None
     if torch.cuda.is_available():
-        with other.active():
+        used = operators if decisions else None
+        with Side(Scope(tables), used, find_placed(tables)).active():
             with_operators = device_seconds(step)
     return StepRecord(seconds, sort_calls(calls), with_operators)
 
 
-def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Decision]]:
-    """The decisions of one step by kind of call; a step before it makes them.
+def _count_calls(
+    step: Step, side: Side
+) -> tuple[dict[tuple[str, Workload], list[Decision]], Calls]:
+    """The decisions of `_COUNTED` steps by kind of call, and the launches of Triton kernels; a step
+    before makes the decisions.
 
     Compiled functions run eagerly: their graphs have torch's functions where no entry is known.
     """
@@ -123,13 +95,15 @@ def _count_calls(step: Step, side: Side) -> dict[tuple[str, Workload], list[Deci
         for operator in OPERATORS.values():
             for decision in operator.decisions():
                 decision.calls = 0
-        step()
+        with capture() as launched:
+            for _ in range(_COUNTED):
+                step()
     wait()
     found: dict[tuple[str, Workload], list[Decision]] = defaultdict(list)
     for each in side.scope.decisions:
         if each.calls:
             found[each.kernel, Workload.from_mapping(each.key)].append(each)
-    return found
+    return found, launched
 
 
 def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTime:
@@ -137,7 +111,8 @@ def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTi
     replaced and counted once more."""
     first = alike[0]
     twice = sum(each.calls for each in direct if each.run is None)
-    call = ModelCall(first.kernel, first.key, sum(each.calls for each in alike) - twice)
+    count = max(1, (sum(each.calls for each in alike) - twice) // _COUNTED)
+    call = ModelCall(first.kernel, first.key, count)
     return time_call(call, replace(first.choice, known=first.choice.known or first.waits))
 
 
@@ -169,42 +144,3 @@ def _time_baselines(name: str, workload: Workload) -> float:
                 with suppress(Exception):
                     times.append(device_seconds(partial(baseline, inputs)))
     return min(times, default=0.0)
-
-
-def wait() -> None:
-    """Wait for the GPU, where there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def device_seconds(call: Step) -> float:
-    """How long the device is busy with a call: by records of the GPU, else wall-clock time."""
-    call()
-    wait()
-    if torch.cuda.is_available():
-        return _busy_seconds(call)
-    times = []
-    for _ in range(_RUNS):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return median(times)
-
-
-def _busy_seconds(call: Step) -> float:
-    from torch.autograd.profiler import profile
-
-    marker = torch.zeros(1, device="cuda")
-    session: Any = profile(use_cpu=False, use_device="cuda", use_kineto=True)
-    with session:
-        for _ in range(_LEADING):
-            torch.nextafter(marker, marker)
-        for _ in range(_RUNS):
-            call()
-        torch.cuda.synchronize()
-    busy, end = 0, 0
-    for each in sorted(list_activities(session), key=lambda activity: activity.start_ns):
-        if MARKER not in each.name:
-            busy += max(0, each.end_ns - max(each.start_ns, end))
-            end = max(end, each.end_ns)
-    return busy / 1e9 / _RUNS

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from tuner import runtime
 from tuner.base.statistics import geometric_mean
 from tuner.ops.choosing import pick
-from tuner.optimizing.step_record import CallTime, StepRecord
+from tuner.optimizing.call_times import CallTime, StepRecord
 
 #: Of the time of a step: what must be saved at least.
 LEAST_SHARE = 0.001

@@ -53,6 +53,20 @@ def parse_duration(value: object) -> object:
         raise ValueError(f"{value!r} is not a duration; write 90s, 30m, 8h or 1d") from None
 
 
+def read_seconds(name: str, given: float | str) -> float:
+    """The seconds of a positive duration such as 90 or "30m". Raises `TunerError`.
+
+    name: what the duration is of, for the message.
+    """
+    try:
+        value = parse_duration(given)
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise ValueError(f"{given!r} is not a positive duration")
+    except ValueError as error:
+        raise TunerError(f"{name}: {error}", "for example 30m") from None
+    return float(value)
+
+
 #: Ten years, in seconds.
 _LONGEST_S = 315_360_000.0
 _DURATION_SCHEMA = {
