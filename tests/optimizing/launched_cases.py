@@ -248,6 +248,8 @@ def test_a_tuned_call_becomes_a_table_from_which_its_kernel_is_launched(tmp_path
     module.blocks.clear()
     step()
     assert module.blocks == [256] * 4  # a config of the library's own serves other sizes too
+    again = record_step(step, tables, Replacing())
+    assert {each.dims["n"]: each.known for each in again.calls} == {256: True, 96: False}
 
 
 def test_what_cannot_be_captured_is_said_in_one_line_and_skipped(tmp_path, library):
