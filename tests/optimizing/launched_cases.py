@@ -12,13 +12,15 @@ from functools import partial
 import pytest
 import torch
 import triton
+from operator_calls import write_defaults
 from table_documents import add_task, outcome
 from torch.nn import functional
 
 import tuner
 from results_db import Store
 from search_spaces.recorded.model_calls import read_calls
-from search_spaces.records import Device, Toolchain
+from search_spaces.records import Device, Toolchain, Workload
+from search_spaces.registry import load
 from tuner import runtime
 from tuner.api import TuneResult
 from tuner.api.databases import CallDatabase
@@ -162,7 +164,7 @@ def test_what_a_table_serves_is_known(tmp_path, library):
 
 
 def compare(step, tables):
-    return partial(compare_step, step, tables, None)
+    return [partial(compare_step, step, tables, each) for each in (Replacing(), None)]
 
 
 @pytest.mark.parametrize(("blocks", "block", "ships"), [(SLOW, 256, True), (FAST, 16, False)])
@@ -180,6 +182,29 @@ def test_a_table_ships_only_if_the_step_is_surely_faster(tmp_path, library, bloc
     assert module.blocks[-1] == 256
     assert len(runtime.applications()) == ships
     assert ("no table was written" in f"{found}") is not ships
+
+
+def test_where_operators_make_a_step_slower_a_kernel_ships_without_them(tmp_path, library):
+    module, tables, x = library(), tmp_path / "tables", torch.randn(64, 32)
+    tables.mkdir()
+    dims = {"rows": 64, "cols": 32, "dtype": "float32"}
+    slow = partial(write_defaults, kernel=load("softmax"), workloads=[Workload.from_mapping(dims)])
+    slow(tables, device=DEVICE, baselines={"eager": 9.0}, implementation="tuned")
+
+    def step():
+        for _ in range(4):
+            functional.softmax(x, -1)
+        module.launch()
+
+    record = record_step(step, tables, Replacing())
+    assert (len(record.operators), len(record.calls)) == (1, 2)
+    new = tmp_path / "new"
+    plant(new, find(record, f"{NAME}:scale"), 256)
+    slow(new, device=DEVICE, baselines={"eager": 8.0}, implementation="tuned")
+    found = try_tables(compare(step, tables), record, [], new, tables)
+    assert (found.comparison.ships, found.operators) == (True, False)
+    assert [path.name for path in found.written] == ["planted.json"]
+    assert f'run the step in `with tuner.applied("{tables}"):`' in f"{found}"
 
 
 def test_what_ships_again_takes_the_place_of_what_shipped(tmp_path, library):

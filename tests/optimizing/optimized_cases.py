@@ -75,9 +75,8 @@ def test_a_planted_worse_table_is_not_shipped(tmp_path):
     plant(tmp_path / "new")
     tables, way = tmp_path / "tables", Replacing()
     record = record_step(step, tmp_path, way)
-    result = try_tables(
-        partial(compare_step, step, tables, way), record, [], tmp_path / "new", tables
-    )
+    ways = [partial(compare_step, step, tables, each) for each in (way, None)]
+    result = try_tables(ways, record, [], tmp_path / "new", tables)
     assert not result.comparison.ships
     assert result.comparison.over_today.low > 0
     assert not result.written
@@ -91,9 +90,9 @@ def test_a_better_table_is_shipped_and_in_use(tmp_path):
     plant(tables)
     plant(tmp_path / "new", 0.1, "eager")
     way = Replacing()
-    compare = partial(compare_step, lambda: ops.softmax(X), tables, way)
+    ways = [partial(compare_step, lambda: ops.softmax(X), tables, each) for each in (way, None)]
     record = record_step(lambda: ops.softmax(X), tables, way)
-    result = try_tables(compare, record, [], tmp_path / "new", tables)
+    result = try_tables(ways, record, [], tmp_path / "new", tables)
     assert result.comparison.ships
     assert [path.read_bytes() for path in result.written] == [
         (tmp_path / "new" / "softmax.json").read_bytes()

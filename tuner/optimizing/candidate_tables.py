@@ -12,6 +12,7 @@ from search_spaces.baselines import is_compiled
 from search_spaces.errors import TunerError
 from tuner.api import Session, TuneResult
 from tuner.optimizing.call_times import CallTime
+from tuner.optimizing.launch_record import find_placed
 from tuner.optimizing.optimize_result import TunedCall
 from tuner.optimizing.worthwhile_calls import share_time
 from tuner.tables.published_versions import lock_folder, replace_files
@@ -106,6 +107,17 @@ def list_new(candidates: Path, tables: Path) -> dict[str, bytes]:
         for name, content in files.items()
         if not (tables / name).exists() or (tables / name).read_bytes() != content
     }
+
+
+def keep_placed(candidates: Path, tables: Path) -> bool:
+    """Take back what is new of operators; whether something new of libraries' kernels is left."""
+    placed = {Path(table.path).name for table in find_placed(candidates)}
+    new = list_new(candidates, tables).keys()
+    for name in new - placed:
+        (candidates / name).unlink()
+        if (tables / name).exists():
+            shutil.copy(tables / name, candidates)
+    return bool(new & placed)
 
 
 def publish_tables(candidates: Path, tables: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,13 @@ from tuner.ops.call_counts import Scope
 from tuner.ops.operator import OPERATORS
 from tuner.ops.patching import PatchedModels
 from tuner.optimizing.call_times import Step, StepRecord
-from tuner.optimizing.candidate_tables import copy_tables, list_new, publish_tables, tune_calls
+from tuner.optimizing.candidate_tables import (
+    copy_tables,
+    keep_placed,
+    list_new,
+    publish_tables,
+    tune_calls,
+)
 from tuner.optimizing.launch_record import find_placed
 from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
 from tuner.optimizing.program import Outcome, Program, time_programs
@@ -71,10 +77,10 @@ def optimize(
     folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)
     record = record_step(step, folder, operators)
-    compare = partial(compare_step, step, folder, operators if record.operators else None)
-    result = _tune(record, search_s, folder, progress, compare)
+    ways = [partial(compare_step, step, folder, each) for each in (operators, None)]
+    result = _tune(record, search_s, folder, progress, ways)
     is_faster = is_surely_faster(result.comparison.measured)
-    if isinstance(operators, PatchedModels) and record.operators and is_faster:
+    if isinstance(operators, PatchedModels) and result.operators and is_faster:
         operators.__enter__()
         return replace(result, patched=tuple(type(each).__name__ for each in operators.models))
     return result
@@ -90,9 +96,9 @@ def optimize_program(
     folder = tables.absolute()
     ways = list_ways(program, folder)
     outcome, record = record_program(ways[PLAIN], ways[TODAY], folder)
-    operators = bool(record.operators)
-    compare = partial(compare_program, program, outcome, folder, operators=operators)
-    return _tune(record, budget, folder, progress, compare, outcome)
+    compare = partial(compare_program, program, outcome, folder)
+    without = partial(compare, operators=False)
+    return _tune(record, budget, folder, progress, [compare, without], outcome)
 
 
 def _tune(
@@ -100,7 +106,7 @@ def _tune(
     search_s: float,
     folder: Path,
     progress: bool | None,
-    compare: Compare,
+    compares: Sequence[Compare],
     outcome: Outcome | None = None,
 ) -> OptimizeResult:
     calls = _write_record(folder / "calls" / "calls.json", record)
@@ -110,19 +116,33 @@ def _tune(
         deadline_s = time.monotonic() + search_s
         tuned = tune_calls(opened, rank_calls(record), deadline_s, Path(made))
         opened.close()  # its workers would disturb the comparison
-        result = try_tables(compare, record, tuned, Path(made), folder)
+        result = try_tables(compares, record, tuned, Path(made), folder)
     return replace(result, calls=calls, outcome=outcome)
 
 
 def try_tables(
-    compare: Compare, record: StepRecord, tuned: list[TunedCall], candidates: Path, tables: Path
+    compares: Sequence[Compare],
+    record: StepRecord,
+    tuned: list[TunedCall],
+    candidates: Path,
+    tables: Path,
 ) -> OptimizeResult:
-    """Compare the whole with and without candidate tables; publish them if it is surely faster."""
-    found = judge(compare(candidates if list_new(candidates, tables) else None))
+    """Compare the whole with and without candidate tables; publish them if it is surely faster.
+
+    compares: with operators, and without. The latter is asked where no operator is called, and
+    about new tables of libraries' kernels alone where all of them do not ship with operators.
+    """
+    compare, without = compares
+    operators = bool(record.operators)
+    used = compare if operators else without
+    found = judge(used(candidates if list_new(candidates, tables) else None))
+    if not found.ships and operators and keep_placed(candidates, tables):
+        alone = judge(without(candidates))
+        found, operators = (alone, False) if alone.ships else (found, operators)
     written = publish_tables(candidates, tables) if found.ships else []
     if found.ships:
         turn_on(tables)
-    return OptimizeResult(record, tuple(tuned), found, tables, tuple(written))
+    return OptimizeResult(record, tuple(tuned), found, tables, tuple(written), operators=operators)
 
 
 def compare_step(

@@ -60,6 +60,8 @@ class OptimizeResult:
     calls: Path | None = None
     #: Of a program: its run as it is written.
     outcome: Outcome | None = None
+    #: Whether it was compared with operators.
+    operators: bool = True
     #: Classes of models that have operators now.
     patched: tuple[str, ...] = ()
 
@@ -120,10 +122,9 @@ class OptimizeResult:
             names = ", ".join(self.patched)
             yield f"patched {names}, as tuner.ops.patch does; tuner.ops.unpatch takes it back"
         elif is_surely_faster(self.comparison.measured):
-            operators = bool(self.record.operators)
-            flag = "--operators " if operators else ""
+            flag = "--operators " if self.operators else ""
             way = f"the program: tuner apply {flag}--tables {self.tables} -- COMMAND"
-            step = "tuner.ops.replaced()" if operators else f'tuner.applied("{self.tables}")'
+            step = "tuner.ops.replaced()" if self.operators else f'tuner.applied("{self.tables}")'
             yield f"run {way if self.outcome else f'the step in `with {step}:`'}"
 
 
