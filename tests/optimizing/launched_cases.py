@@ -268,7 +268,7 @@ def test_a_tuned_call_becomes_a_table_from_which_its_kernel_is_launched(tmp_path
     assert found.comparison.ships
     assert found.predicted > 0
     (path,) = found.written
-    assert path.name.startswith("scale_")
+    assert path.name.startswith("scale-")
     assert f"TUNER_APPLY={tables}" in f"{found}"
     module.blocks.clear()
     step()

@@ -183,7 +183,7 @@ def test_a_gate_lets_pass_what_is_surely_not_slower(tmp_path, new, published, pa
 
 
 # -- the command -----------------------------------------------------------------------------------
-def optimize(folder, text, *options):
+def optimize(folder, text, *options, script="train.py"):
     (folder / "train.py").write_text(text)
     command = [
         sys.executable,
@@ -193,7 +193,7 @@ def optimize(folder, text, *options):
         *options,
         "--",
         sys.executable,
-        "train.py",
+        script,
     ]
     variables = {"TRITON_INTERPRET": "1", "TUNER_DEVICE": "NVIDIA Test", "TUNER_TABLES": ""}
     environment = {**os.environ, **variables, "PYTHONPATH": f"{ROOT}"}
@@ -215,6 +215,49 @@ def test_the_whole_command(tmp_path):
     assert "round 5: plain 5, today 5" in done.stderr
     files = {path.name for path in (tmp_path / "tables").rglob("*") if path.is_file()}
     assert {"calls.json"} <= files <= {"calls.json", "tuner.db"}
+
+
+#: A kernel; and a program that launches it, and one of its own, where launches are recorded.
+KERNEL = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, at < n), at < n)
+
+def launch(kernel):
+    kernel[(2,)](torch.randn(100), torch.empty(100), 100, BLOCK=64)
+"""
+LAUNCHES = """
+import os
+if "TUNER_CAPTURE_FOLDER" in os.environ:
+    import beside
+    OWN
+    for _ in range(3):
+        beside.launch(beside.double)
+    beside.launch(double)
+print(5.0)
+"""
+
+
+def test_kernels_of_modules_beside_a_script_are_tuned_and_those_of_the_script_are_not(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "beside.py").write_text(KERNEL)
+    own = KERNEL.partition("def launch")[0].replace("\n", "\n    ")
+    script = tmp_path / "scripts" / "run.py"
+    script.write_text(LAUNCHES.replace("OWN", own))
+    done = optimize(tmp_path, "", "--quiet", "--format", "json", script="scripts/run.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    kernel, other = sorted(found["record"]["calls"], key=lambda each: each["place"], reverse=True)
+    assert (kernel["place"], kernel["count"], kernel["known"]) == ("beside:double", 3, False)
+    assert kernel["seconds"] > 0
+    assert (other["place"], other["count"]) == (f"{script}:double", 1)
+    assert other["reason"].startswith("cannot be tuned: a script defines it")
+    (tuned,) = found["tuned"]
+    assert "no device" in tuned["note"]
+    assert (found["operators"], found["written"]) == (False, [])
 
 
 def test_a_hostile_last_line_is_inert_and_the_clock_decides(tmp_path):

@@ -155,7 +155,7 @@ def sort_loaded(calls: Iterable[Call]) -> list[Call]:
     found = []
     for call in calls:
         where = call.place.rpartition(":")[0]
-        if call.free is None and not call.problem and (where in sys.modules or _is_main(where)):
+        if call.free is None and not call.problem and (where in sys.modules or is_main(where)):
             with suppress(TunerError):
                 call = _sort(call, parts_of(load_place(call.place), call))
         found.append(call)
@@ -166,7 +166,8 @@ def _sort(call: Call, parts: AutotuneParts) -> Call:
     return sort_call(call, parts, lambda: lower(call, parts))
 
 
-def _is_main(file: str) -> bool:
+def is_main(file: str) -> bool:
+    """Whether a file is the running script."""
     own = getattr(sys.modules.get("__main__"), "__file__", None)
     return own is not None and file == f"{Path(own).resolve()}"
 

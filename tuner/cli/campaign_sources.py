@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.cli.console import note
+from tuner.cli.programs import add_import_path
 
 if TYPE_CHECKING:
     from tuner.capturing.table import CapturedKernel
@@ -33,9 +32,7 @@ def with_calls(
     from tuner.capturing.table import load_calls
     from tuner.settings.sections import Budget, CampaignConfig, TaskConfig
 
-    # As for `python script.py` there; the program `tuner` does not have it on the import path.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    add_import_path()
     calls = load_calls(file)
     places = dict.fromkeys(call.place or call.kernel for call in calls.records)
     names = {*places, *calls.names}

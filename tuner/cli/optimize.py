@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.console import Format, FormatOption, emit_record, note, say
-from tuner.cli.programs import find_program, hooked_environment
+from tuner.cli.programs import add_import_path, find_program, hooked_environment
 from tuner.cli.variant_options import QuietOption
 
 
@@ -39,6 +39,7 @@ def optimize(
 
     seconds = read_seconds("--budget", budget)
     find_program(command[0])
+    add_import_path(command)
     from tuner.optimizing.optimization import optimize_program
     from tuner.optimizing.program import Program
 

@@ -173,6 +173,15 @@ def find_program(name: str) -> str:
     return program
 
 
+def add_import_path(command: Sequence[str] = ()) -> None:
+    """Let this process import what a program does, after all else: modules of the working folder,
+    which `tuner` does not have on its import path, and those beside the program's script."""
+    scripts = [Path(each) for each in command if each.endswith(".py")]
+    for folder in (Path.cwd(), *(script.resolve().parent for script in scripts)):
+        if f"{folder}" not in sys.path:
+            sys.path.append(f"{folder}")
+
+
 def hooked_environment() -> dict[str, str]:
     """The environment in which every Python process of a program begins with `tuner/site`."""
     paths = [f"{_SITE}", os.environ.get("PYTHONPATH", "")]

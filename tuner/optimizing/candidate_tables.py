@@ -10,6 +10,7 @@ from pathlib import Path
 from results_db.promotion_records import PromotionOutcome
 from search_spaces.baselines import is_compiled
 from search_spaces.errors import TunerError
+from search_spaces.records import digest
 from tuner.api import Session, TuneResult
 from tuner.optimizing.call_times import CallTime
 from tuner.optimizing.launch_record import find_placed
@@ -73,9 +74,9 @@ def _time_without(call: CallTime, result: TuneResult) -> float | None:
 def _export(call: CallTime, result: TuneResult, folder: Path) -> None:
     """Write the table of a library's kernel; one file for each call, since kernels of several
     libraries have one name."""
-    stem = f"{Path(call.kernel.rpartition(':')[0]).stem}"
-    for file in result.export(folder / stem):
-        file.rename(folder / f"{stem}@{file.name.partition('@')[2]}")
+    for file in result.export(folder / "exported"):
+        kernel, _, device = file.name.partition("@")
+        file.rename(folder / f"{kernel}-{digest([call.place, call.workload.key], 8)}@{device}")
 
 
 def is_ahead(result: TuneResult, *, over_default: bool = False) -> bool:

@@ -19,7 +19,7 @@ from tuner.capturing import Calls, CapturedKernel
 from tuner.capturing.call_configs import run
 from tuner.capturing.call_kernel import CallKernel
 from tuner.capturing.call_records import Call
-from tuner.capturing.declared import device_here
+from tuner.capturing.declared import device_here, is_main
 from tuner.optimizing.call_times import CallTime, device_seconds
 from tuner.runtime._given_tables import place_in
 
@@ -36,14 +36,14 @@ def find_placed(folder: Path) -> list[runtime.Table]:
 def time_launches(launched: Calls, tables: Path, runs: int) -> list[CallTime]:
     """The kinds of recorded launches with their time; one that cannot be tuned says why.
 
-    tables: the folder whose entries need no tuning; `calls` in it gets a file of each kernel, by
-    which workers find it. runs: of the step, in which these launches were counted.
+    tables: the folder whose entries need no tuning. runs: of the step, in which these launches were
+    counted.
     """
     kinds: dict[tuple[str, Workload | str], tuple[CallKernel | None, list[Call]]] = {}
     for captured in launched:
         (call,) = captured.calls
         if not call.place.startswith(_OURS):
-            kernel, what = _declare(captured, tables / "calls")
+            kernel, what = _declare(captured)
             kinds.setdefault((call.place or call.kernel, what), (kernel, []))[1].append(call)
     placed = find_placed(tables)
     found = []
@@ -55,10 +55,14 @@ def time_launches(launched: Calls, tables: Path, runs: int) -> list[CallTime]:
     return found
 
 
-def _declare(captured: CapturedKernel, folder: Path) -> tuple[CallKernel | None, Workload | str]:
+def _declare(captured: CapturedKernel) -> tuple[CallKernel | None, Workload | str]:
     """The kernel of one call with its workload; or why it cannot be tuned, in a clause."""
+    file = captured.place.rpartition(":")[0]
+    if file.endswith(".py") and not is_main(file):
+        # An import would run the script.
+        return None, "cannot be tuned: a script defines it; tables reach kernels of modules"
     try:
-        kernel = captured.declare(widen=True, folder=folder)
+        kernel = captured.declare(widen=True)
     except TunerError as error:
         why = error.message.removeprefix(f"captured kernel {captured.name}: ")
         return None, f"cannot be tuned: {why}"

@@ -70,9 +70,9 @@ def optimize(
     surely faster with operators, models stay patched.
 
     budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
-    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, a file of each
-    captured call, and the results of the tuning, which are used again. Raises `TunerError` for a
-    budget that is no duration, and what the step raises.
+    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, and results of
+    the tuning, which are used again. Raises `TunerError` for a budget that is no duration, and what
+    the step raises.
     """
     folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)

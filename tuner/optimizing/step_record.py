@@ -65,8 +65,7 @@ def find_operators(step: Step) -> Operators:
 def record_step(step: Step, tables: Path, operators: Operators) -> StepRecord:
     """Run a step a few times with operators, and as it is written.
 
-    tables: a folder that decides before those of `TUNER_TABLES`; `calls` in it gets files of the
-    libraries' kernels.
+    tables: a folder that decides before those of `TUNER_TABLES`.
     """
     plain, other = Side(Scope(tables)), Side(Scope(tables), operators)
     decisions, launched = _count_calls(step, other)
