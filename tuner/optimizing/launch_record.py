@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from search_spaces.errors import TunerError
-from search_spaces.kernel import Launch
 from search_spaces.records import Workload
 from search_spaces.shape_tensor import torch_dtype
 from tuner import runtime
@@ -110,10 +108,5 @@ def _time_launch(kernel: CallKernel, workload: Workload) -> float:
             for name, each in kernel.outputs(workload).items()
         }
         launches = kernel.launches(workload, default, {**outputs, **inputs})
-        return device_seconds(partial(_launch_all, launches))
+        return device_seconds(lambda: list(map(run, launches)))
     return 0.0
-
-
-def _launch_all(launches: Sequence[Launch]) -> None:
-    for launch in launches:
-        run(launch)
