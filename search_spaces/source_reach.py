@@ -222,15 +222,23 @@ def module_file(name: str, folder: str = "") -> str | None:
     loaded = sys.modules.get(name)
     if loaded is not None:
         return _code_file(getattr(loaded, "__file__", None))
-    parent, _, _ = name.rpartition(".")
-    paths = [*sys.path, folder] if folder else [*sys.path]
-    if parent:
-        above = module_file(parent, folder)
-        if above is None or not above.endswith("__init__.py"):
-            return None
-        paths = [f"{Path(above).parent}"]
-    found = PathFinder.find_spec(name, paths)
+    package, _, last = name.rpartition(".")
+    # Of a namespace package, the whole name would need the package above it to be imported.
+    found = PathFinder.find_spec(last, _search_path(package, folder))
     return _code_file(found.origin) if found is not None and found.has_location else None
+
+
+def _search_path(package: str, folder: str) -> list[str]:
+    """The folders in which the modules of a package are; without a package, the import path."""
+    if not package:
+        return [*sys.path, folder] if folder else [*sys.path]
+    above = module_file(package, folder)
+    if above is not None:
+        return [f"{Path(above).parent}"] if above.endswith("__init__.py") else []
+    outer, _, last = package.rpartition(".")
+    return [
+        f"{part}" for path in _search_path(outer, folder) if (part := Path(path, last)).is_dir()
+    ]
 
 
 def _code_file(file: object) -> str | None:
