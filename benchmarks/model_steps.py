@@ -5,10 +5,11 @@ whole UNet of Stable Diffusion 1.5 in float16.
 Inference is timed by replays of CUDA graphs, training by events, with all arms in turn. Liger
 changes functions of the process: it comes last, in turn with the patched model. With --losses, a
 small Llama is trained as well, eager, patched, and eager with another order of summation. With
---optimize, `tuner.optimize` gets a step of each model as it is written, and this budget. Usage:
+--optimize, `tuner.optimize` gets a step of each model as it is written, and this budget; more
+images, for which the device does not wait for the host. Usage:
 
-    python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip unet] [--seconds 1.5]
-        [--plain] [--losses] [--optimize 2m]
+    python benchmarks/model_steps.py --out FILE [--models llama qwen2 siglip unet] [--jobs JOB ...]
+        [--seconds 1.5] [--plain] [--losses] [--optimize 2m]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class Subject:
     #: Batch and tokens of a training step; none for encoders.
     train: tuple[int, int] | None = None
     dtype: torch.dtype = torch.bfloat16
+    #: Batch and tokens of the step that `tuner.optimize` gets.
+    optimized: tuple[int, int] = (4, 1000)
 
 
 def language(name: str, **sizes: Any) -> Callable[[], Any]:
@@ -97,8 +100,8 @@ SUBJECTS = {
                  num_key_value_heads=4, vocab_size=152064),
         _PASSES, "apply_liger_kernel_to_qwen2", (1, 4096),
     ),
-    "siglip": Subject(siglip, _IMAGES),
-    "unet": Subject(unet, _IMAGES, dtype=torch.float16),
+    "siglip": Subject(siglip, _IMAGES, optimized=(64, 0)),
+    "unet": Subject(unet, _IMAGES, dtype=torch.float16, optimized=(24, 0)),
 }  # fmt: skip
 
 
@@ -238,9 +241,9 @@ def compare_losses() -> dict[str, Any]:
 
 
 def optimize(subject: Subject, budget: str) -> dict[str, Any]:
-    """What `tuner.optimize` predicts and measures for the second job, and its text."""
+    """What `tuner.optimize` predicts and measures, and its text."""
     model = make(subject)
-    inputs = make_inputs(model, list(subject.jobs.values())[1])
+    inputs = make_inputs(model, subject.optimized)
 
     def step() -> None:
         with torch.no_grad():
@@ -257,8 +260,15 @@ def optimize(subject: Subject, budget: str) -> dict[str, Any]:
             "ships": found.comparison.ships, "text": str(found).splitlines()}  # fmt: skip
 
 
-def judge(name: str, seconds: float, compiled: bool) -> dict[str, Any]:
-    subject = SUBJECTS[name]
+def limit(subject: Subject, jobs: list[str] | None) -> Subject:
+    """A subject with some of its jobs; all without names."""
+    if jobs is None:
+        return subject
+    kept = {name: sizes for name, sizes in subject.jobs.items() if name in jobs}
+    return replace(subject, jobs=kept, train=subject.train if "training" in jobs else None)
+
+
+def judge(subject: Subject, seconds: float, compiled: bool, name: str) -> dict[str, Any]:
     models = {"eager": make(subject), "ops": make(subject)}
     replaced = ops.patch(models["ops"])
     print(replaced, flush=True)
@@ -285,6 +295,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", nargs="*", default=list(SUBJECTS), choices=list(SUBJECTS))
+    parser.add_argument("--jobs", nargs="*", help="some jobs of these models")
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--plain", action="store_true", help="without compiled arms")
     parser.add_argument("--losses", action="store_true", help="train a small model")
@@ -294,12 +305,16 @@ def main() -> None:
     if options.losses:
         result["losses"] = compare_losses()
         print(result["losses"], flush=True)
+    # Models of one class are compiled apart, each for several shapes.
+    torch._dynamo.config.recompile_limit = 64
     for name in options.models:
         try:
             result["models"][name] = (
                 optimize(SUBJECTS[name], options.optimize)
                 if options.optimize
-                else judge(name, options.seconds, not options.plain)
+                else judge(
+                    limit(SUBJECTS[name], options.jobs), options.seconds, not options.plain, name
+                )
             )
         except Exception as error:
             result["models"][name] = {"fault": f"{type(error).__name__}: {error}"[:500]}

@@ -27,6 +27,7 @@ from tuner.optimizing.candidate_tables import (
     publish_tables,
     tune_calls,
 )
+from tuner.optimizing.optimize_result import OptimizeResult
 from tuner.optimizing.step_comparison import NEW, PLAIN, TODAY, is_surely_faster, judge
 from tuner.optimizing.worthwhile_calls import (
     LEAST_SHARE,
@@ -44,6 +45,18 @@ TIMES = st.lists(st.floats(0.1, 10), min_size=8, max_size=8)
 def call(seconds, gain=1.0, known=False, kernel="softmax", rows=4):
     dims = {"rows": rows, "cols": 32, "dtype": "float32"}
     return CallTime(kernel, dims, 1, seconds, gain, known, "")
+
+
+@given(
+    device=st.floats(0.1, 10), saved=st.floats(0, 0.09), hosts=st.tuples(*[st.floats(0, 20)] * 2)
+)
+def test_a_saving_is_predicted_of_what_a_step_waits_for(device, saved, hosts):
+    record = StepRecord(device, (), device - saved, hosts)
+    equal = judge({TODAY: [1.0, 1.1], PLAIN: [1.0, 1.1]})
+    result = OptimizeResult(record, (), equal, Path("tables"))
+    left = (1 - result.predicted) * max(device, hosts[0])
+    assert left == pytest.approx(max(device - saved, hosts[1]))
+    assert ("waits for the host" in str(result)) == (hosts[0] > device)
 
 
 @pytest.mark.parametrize("cases", ["optimized_cases.py", "launched_cases.py"])

@@ -364,12 +364,14 @@ def next_version() -> None:
     _version[0] += 1
 
 
-def count_served() -> int | None:
-    """How many calls something but torch's function has served; None while a decision waits."""
-    made = [each for operator in OPERATORS.values() for each in operator.decisions()]
-    if any(each.waits for each in made):
-        return None
-    return sum(each.calls for each in made if each.run is not None)
+def watch_calls() -> Callable[[], list[Decision]]:
+    """Begin to watch; what it returns lists the decisions that have been called since."""
+    before = {id(each): each.calls for each in _list_decisions()}
+    return lambda: [e for e in _list_decisions() if e.calls > before.get(id(e), 0)]
+
+
+def _list_decisions() -> list[Decision]:
+    return [each for operator in OPERATORS.values() for each in operator.decisions()]
 
 
 def _read(arguments: Sequence[Any]) -> tuple[_Key, bool, bool | None]:

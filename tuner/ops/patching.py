@@ -26,7 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from search_spaces.kernel import ROUNDING
 from tuner.ops.modules import KINDS, Gated, Kind, is_autocast
-from tuner.ops.operator import count_served, takes_plain, version
+from tuner.ops.operator import takes_plain, version, watch_calls
 from tuner.ops.overriding import STANDS_FOR
 from tuner.ops.problem import PLAIN
 from tuner.ops.products import takes_tf32
@@ -34,8 +34,9 @@ from tuner.ops.usage import table_of
 
 _Model = TypeVar("_Model", bound=nn.Module)
 _MARK = "_tuner_patch"
-#: Of a module, by key of a call, whether an operator is better than its own code, which is torch's
-#: function where no kernel serves the call; and how many it knows at most.
+#: Of a module, by key of a call: False where an operator runs, or the decisions by which torch's
+#: function does, which is its own code;
+#: and how many it knows at most.
 _KNOWN, _MOST_KNOWN = "_tuner_calls", 64
 #: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
 #: the error of an element is a multiple, of its size and of what is usual in its row or in all.
@@ -286,18 +287,24 @@ def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
         key = None if len(given) != 1 or named or check.wrong else _key_of(given[0])
         if key is None:
             return compare(self, *given, **named)
-        known: dict[Any, bool] = vars(self).setdefault(_KNOWN, {})
-        served = known.get(key)
-        if served is None:
-            before = count_served()
+        known: dict[Any, Any] = vars(self).setdefault(_KNOWN, {})
+        aside = known.get(key)
+        if aside is None:
+            called = watch_calls()
             found = compare(self, *given)
-            if before is not None and (after := count_served()) is not None and not _is_captured():
+            decisions = called()
+            if not _is_captured() and not any(each.waits for each in decisions):
                 if len(known) >= _MOST_KNOWN:
                     known.clear()
-                known[key] = after > before or not torchs
+                own = torchs and all(each.run is None for each in decisions)
+                known[key] = decisions if own else False
             return found
-        found = run(self, *given) if served else NotImplemented
-        return cls.forward(self, *given) if found is NotImplemented else found
+        if aside is False:
+            found = run(self, *given)
+            return cls.forward(self, *given) if found is NotImplemented else found
+        for each in aside:
+            each.calls += 1
+        return cls.forward(self, *given)
 
     # What joins layers replaces more than calls of operators.
     return compare if isinstance(run, Gated) else forward

@@ -57,6 +57,8 @@ class StepRecord:
     calls: tuple[CallTime, ...]
     #: Its time with operators and today's tables; by the times of calls where it is not given.
     with_operators: float | None = None
+    #: How long the host takes to launch it, as it is written and with operators.
+    host_s: tuple[float, float] = (0.0, 0.0)
 
     @property
     def operators(self) -> tuple[CallTime, ...]:
@@ -86,6 +88,17 @@ def device_seconds(call: Step) -> float:
         call()
         times.append(time.perf_counter() - began)
     return median(times)
+
+
+def host_seconds(call: Step) -> float:
+    """How long a call takes to return while the GPU works; 0 where there is none to wait for it."""
+    times = []
+    for _ in range(_RUNS if torch.cuda.is_available() else 0):
+        wait()
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return median(times or [0.0])
 
 
 def _busy_seconds(call: Step) -> float:

@@ -67,14 +67,19 @@ class OptimizeResult:
 
     @property
     def predicted(self) -> float:
-        """The share of the record's time that operators and new tables were to save."""
+        """The share of the record's time that operators and new tables were to save.
+
+        The time of a step is that of the device, or of the host where the device waits for it.
+        """
         record = self.record
         left = record.with_operators
         if left is None:
             left = record.seconds - sum(each.seconds * (1 - 1 / each.gain) for each in record.calls)
         for each in self.tuned:
             left -= each.call.seconds * (1 / each.call.gain - 1 / each.gain)
-        return min(1.0, 1 - left / record.seconds) if record.seconds else 0.0
+        plain, other = record.host_s
+        whole = max(record.seconds, plain)
+        return min(1.0, 1 - max(left, other) / whole) if whole else 0.0
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -100,7 +105,10 @@ class OptimizeResult:
 
     def _whole(self) -> str:
         if self.outcome is None:
-            return f"one step: {1e3 * self.record.seconds:.4g} ms on the device"
+            host_s = self.record.host_s[0]
+            waits = f", which waits for the host: {1e3 * host_s:.4g} ms; a CUDA graph saves that"
+            shown = f"one step: {1e3 * self.record.seconds:.4g} ms on the device"
+            return shown + waits * (host_s > self.record.seconds)
         shares = "shares are of the time of these calls"
         if self.outcome.number is not None:
             return f"one run: {self.outcome.number:g}, the last line of its output; {shares}"

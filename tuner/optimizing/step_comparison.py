@@ -19,8 +19,9 @@ from tuner.optimizing.step_record import Side
 NEW, TODAY, PLAIN = "new", "today", "plain"
 #: Times by way; equal positions are of one round.
 Times: TypeAlias = Mapping[str, Sequence[float]]
-#: Runs before the first that counts, rounds of runs, and after which time fewer rounds suffice.
-_WARM, _ROUNDS, _FEWEST, _LONG_S = 2, 40, 8, 60.0
+#: Runs before the first that counts; rounds after which an interval of `_NARROW` is enough, the
+#: last of which are the most; after which time how few suffice.
+_WARM, _LOOKS, _NARROW, _FEWEST, _LONG_S = 2, (40, 80, 160), 0.005, 8, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,13 @@ def time_step(step: Step, sides: Mapping[str, Side]) -> Times:
     began = time.monotonic()
 
     def is_enough(times: Times) -> bool:
-        return len(times[PLAIN]) >= _FEWEST and time.monotonic() - began > _LONG_S
+        rounds = len(times[PLAIN])
+        if rounds >= _FEWEST and time.monotonic() - began > _LONG_S:
+            return True
+        ratios = (compare_pairs(times[each], times[PLAIN]) for each in times if each != PLAIN)
+        return rounds in _LOOKS and all(each.high - each.low <= _NARROW for each in ratios)
 
-    return time_in_turn(lambda name: _time(step, sides[name]), [*sides], is_enough, _ROUNDS)
+    return time_in_turn(lambda name: _time(step, sides[name]), [*sides], is_enough, _LOOKS[-1])
 
 
 def time_in_turn(

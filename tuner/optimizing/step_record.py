@@ -22,7 +22,14 @@ from tuner.ops.call_counts import Scope
 from tuner.ops.choosing import TUNED, Choice
 from tuner.ops.operator import OPERATORS, Decision
 from tuner.ops.patching import PatchedModels, Replacing, find_models
-from tuner.optimizing.call_times import CallTime, Step, StepRecord, device_seconds, wait
+from tuner.optimizing.call_times import (
+    CallTime,
+    Step,
+    StepRecord,
+    device_seconds,
+    host_seconds,
+    wait,
+)
 from tuner.optimizing.launch_record import find_placed, time_launches
 from tuner.runtime import Table, applied
 
@@ -73,12 +80,13 @@ def record_step(step: Step, tables: Path, operators: Operators) -> StepRecord:
     calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
     calls += time_launches(launched, tables, _COUNTED)
     with plain.active():
-        seconds, with_operators = device_seconds(step), None
-    if torch.cuda.is_available():
-        used = operators if decisions else None
-        with Side(Scope(tables), used, find_placed(tables)).active():
-            with_operators = device_seconds(step)
-    return StepRecord(seconds, sort_calls(calls), with_operators)
+        seconds, hosts = device_seconds(step), host_seconds(step)
+    if not torch.cuda.is_available():
+        return StepRecord(seconds, sort_calls(calls))
+    used = operators if decisions else None
+    with Side(Scope(tables), used, find_placed(tables)).active():
+        with_operators, host_s = device_seconds(step), (hosts, host_seconds(step))
+    return StepRecord(seconds, sort_calls(calls), with_operators, host_s)
 
 
 def _count_calls(
