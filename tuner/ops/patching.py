@@ -34,9 +34,8 @@ from tuner.ops.usage import table_of
 
 _Model = TypeVar("_Model", bound=nn.Module)
 _MARK = "_tuner_patch"
-#: Of a module, by key of a call: False where an operator runs, or the decisions by which torch's
-#: function does, which is its own code;
-#: and how many it knows at most.
+#: Of a module, by key of a call: False where an operator runs, else the decisions by which its own
+#: code does, as torch's function; and how many it knows at most.
 _KNOWN, _MOST_KNOWN = "_tuner_calls", 64
 #: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
 #: the error of an element is a multiple, of its size and of what is usual in its row or in all.
