@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: install quickstart test test-all toolchains lint types docs check clean
+.PHONY: install quickstart test test-all toolchains lint types docs release check clean
 
 install: $(VENV)/.base  ## what is needed to use it, in .venv
 
@@ -51,6 +51,9 @@ types: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict
+
+release: $(VENV)/.dev  ## sdist and wheel in build/release, and the list of what the wheel holds
+	$(BIN)/python scripts/build_release.py build/release
 
 check: lint types docs test-all toolchains
 
