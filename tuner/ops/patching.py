@@ -243,9 +243,12 @@ def _subclass(cls: Any, kind: Kind) -> Any:
 
     def reduce(self: Any, protocol: Any) -> Any:
         made: Any = super(patched, self).__reduce_ex__(max(int(protocol), 2))
-        if type(self) is not patched:
-            return made
-        return _new, (cls,), *made[2:]
+        new, given, state, *others = made
+        if isinstance(state, dict):
+            state = {name: value for name, value in state.items() if name != _KNOWN}
+        if type(self) is patched:
+            new, given = _new, (cls,)
+        return new, given, state, *others
 
     named = {each: getattr(cls, each) for each in ("__module__", "__qualname__", "__doc__")}
     parts = {
