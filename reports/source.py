@@ -85,8 +85,10 @@ def load(
 
 
 def _tasks(store: Store, run_id: int, trials_of: Collection[int] | None) -> tuple[TaskData, ...]:
+    declared = store.tasks(run_id)
+    numbers = {info.task_id: number for number, info in enumerate(declared, 1)}
     infos = sorted(
-        (info for info in store.tasks(run_id) if not info.left_out),
+        (info for info in declared if not info.left_out),
         key=lambda info: (
             info.key.kernel,
             info.key.device.target,
@@ -105,8 +107,8 @@ def _tasks(store: Store, run_id: int, trials_of: Collection[int] | None) -> tupl
         where = f" on {key.device.name or key.device.target}" if several else ""
         label = _new(clean(f"{key.kernel} {key.workload.key}{where}"), labels)
         read = trials_of is None or info.task_id in trials_of
-        trials = store.trials(info.task_id) if read else ()
-        tasks.append(TaskData(info, _in_order(trials), slug, label))
+        trials, number = store.trials(info.task_id) if read else (), numbers[info.task_id]
+        tasks.append(TaskData(info, _in_order(trials), slug, label, number=number))
     return tuple(tasks)
 
 

@@ -57,6 +57,8 @@ class TaskData:
     label: str
     #: The workload with the sizes that its config serves, of a task that stands for them.
     served: str = ""
+    #: In the run, from 1, as `tuner show` takes it.
+    number: int = 0
 
     @property
     def kernel(self) -> str:

@@ -93,6 +93,12 @@ def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:
     return _tasks(connection, connection.execute(query).all())
 
 
+def number_tasks(connection: Connection, run_id: int) -> dict[int, int]:
+    """The tasks of a run, numbered from 1 in the order of their declaration, by their ids."""
+    query = select(TASK.c.id).where(TASK.c.run_id == run_id).order_by(TASK.c.id)
+    return {id: number for number, id in enumerate(connection.scalars(query), 1)}
+
+
 def load_tasks(connection: Connection, task_ids: Sequence[int]) -> dict[int, TaskInfo]:
     """The tasks of these numbers by number; unknown numbers are left out."""
     found = _select_in(connection, TASK_ROWS, TASK.c.id, task_ids)

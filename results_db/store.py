@@ -212,6 +212,10 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
         """
         return self._read(lambda each: query.kernel_tasks(each, kernel, words, campaign, limit))
 
+    def number_tasks(self, run_id: int) -> dict[int, int]:
+        """By the id of each task of a run, its number as people see it: from 1, as declared."""
+        return self._read(lambda each: query.number_tasks(each, run_id))
+
     def overview(self, run_id: int, task_id: int | None = None) -> list[TaskSummary]:
         """The progress of a run's tasks, in the order of their addition. Loads no trial.
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from results_db.config_text import describe_changes, format_triton_config
-from results_db.errors import UnknownError
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from tuner.base.inert_text import inert
@@ -66,7 +64,7 @@ def show(
     reference: Annotated[
         str | None,
         typer.Argument(
-            help="A run (3 or its tag), one of its tasks (3/41), a trial of that task (3/41/17); "
+            help="A run (3 or its tag), one of its tasks (3/2), a trial of that task (3/2/17); "
             "the latest run by default.",
             metavar="RUN|RUN/TASK|RUN/TASK/TRIAL",
             autocompletion=complete_runs,
@@ -84,21 +82,21 @@ def show(
     A run lists the references of its tasks, and `tuner trials` those of its trials. A config is
     shown in full: as JSON, and as `triton.Config` and decorator where Triton launches the kernel.
     """
-    run, task_id, number = _read_reference(reference) if reference is not None else (None,) * 3
+    run, task, number = _read_reference(reference) if reference is not None else (None,) * 3
     if asm and number is None:
-        raise TunerError("--asm needs a trial", "write its reference, as in 3/41/17")
+        raise TunerError("--asm needs a trial", "write its reference, as in 3/2/17")
     settings, base = settings_of(config)
     with store_of(settings) as store:
         info = pick_run(store, run)
-        if asm and task_id is not None and number is not None:
-            _print_assembly(settings, base, store, _find_task(store, info, task_id), number)
+        if asm and task is not None and number is not None:
+            _print_assembly(settings, base, store, _find_task(store, info, task), number)
             return
-        if task_id is None:
+        if task is None:
             facts = _describe_run(store, info, style)
         elif number is None:
-            facts = _describe_task(store, _find_task(store, info, task_id), style)
+            facts = _describe_task(store, _find_task(store, info, task), style)
         else:
-            facts = _describe_trial(store, _find_task(store, info, task_id), number, style)
+            facts = _describe_trial(store, _find_task(store, info, task), number, style)
     emit_record(facts, style)
 
 
@@ -108,7 +106,7 @@ def _read_reference(text: str) -> tuple[str, int | None, int | None]:
     if parts is None:
         raise TunerError(
             f"{text!r} is no run, task or trial",
-            "write 3 for a run, 3/41 for its task 41, 3/41/17 for trial 17 of that task",
+            "write 3 for a run, 3/2 for its second task, 3/2/17 for trial 17 of that task",
         )
     run, *numbers = parts.groups()
     task_id, number = (None if part is None else int(part) for part in numbers)
@@ -123,19 +121,22 @@ def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, objec
     return {"run": info.run_id, **facts, "tasks": list_tasks(store, info.run_id, referred=True)}
 
 
-def _find_task(store: Store, info: RunInfo, task_id: int) -> TaskInfo:
-    with suppress(UnknownError):
-        task = store.task(task_id)
-        if task.run_id == info.run_id:
-            return task
+def _find_task(store: Store, info: RunInfo, number: int) -> TaskInfo:
+    for task_id, found in store.number_tasks(info.run_id).items():
+        if found == number:
+            return store.task(task_id)
     raise TunerError(
-        f"run {info.run_id} has no task {task_id}", f"`tuner show {info.run_id}` lists its tasks"
+        f"run {info.run_id} has no task {number}", f"`tuner show {info.run_id}` lists its tasks"
     )
 
 
-def _name_task(task: TaskInfo) -> dict[str, object]:
+def _refer(store: Store, task: TaskInfo) -> str:
+    return f"{task.run_id}/{store.number_tasks(task.run_id)[task.task_id]}"
+
+
+def _name_task(store: Store, task: TaskInfo) -> dict[str, object]:
     return {
-        "task": f"{task.run_id}/{task.task_id}",
+        "task": _refer(store, task),
         "kernel": task.key.kernel,
         "workload": task.key.workload.key,
         "device": task.key.device.name,
@@ -146,7 +147,7 @@ def _describe_task(store: Store, task: TaskInfo, style: Format) -> dict[str, obj
     (counts,) = store.overview(task.run_id, task.task_id)
     winner = find_winner(task)
     return {
-        **_name_task(task),
+        **_name_task(store, task),
         "stage": task.stage,
         "note": task.note,
         "trials": counts.trials,
@@ -172,7 +173,7 @@ def _find_trial(store: Store, task: TaskInfo, number: int) -> TrialRecord:
     trial = next(iter(store.trials(task.task_id, number)), None)
     if trial is None:
         raise TunerError(
-            f"task {task.run_id}/{task.task_id} has no trial {number}",
+            f"task {_refer(store, task)} has no trial {number}",
             "trials are numbered from 0 in the order in which they were proposed",
         )
     return trial
@@ -199,7 +200,7 @@ def _describe_trial(store: Store, task: TaskInfo, number: int, style: Format) ->
     ratio = split_ratio(pick_ratio(trial.log_ratio))
     left_out = (*_CHANGED, *_SAMPLES) if style in READABLE else _CHANGED
     return {
-        **_name_task(task),
+        **_name_task(store, task),
         "trial": trial.number,
         **_write_config(task, trial.config),
         **{name: value for name, value in asdict(trial).items() if name not in left_out},

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from results_db.stored_records import FoundTrial
 
 _TRIALS: tuple[Column[FoundTrial], ...] = (
-    Column("trial", lambda trial: f"{trial.run_id}/{trial.task_id}/{trial.number}"),
     Column("kernel"),
     Column("workload", lambda trial: trial.workload.key),
     Column("device"),
@@ -64,9 +63,13 @@ def list_trials(
     with open_store(config) as store:
         info = pick_run(store, run)
         trials = store.list_trials(TrialFilter(info.run_id, statuses=tuple(Status)))
+        tasks = store.number_tasks(info.run_id)
+    name: Column[FoundTrial] = Column(
+        "trial", lambda each: f"{each.run_id}/{tasks[each.task_id]}/{each.number}"
+    )
     found = find_matching(trials, conditions)
     if found or style is not Format.TABLE:
-        emit(found, _TRIALS, style)
+        emit(found, (name, *_TRIALS), style)
     if not found:
         note(explain_none(trials, conditions))
 

@@ -122,7 +122,7 @@ class Pages:
         (task,) = chosen
         sections = build_sections(RunData(data.run, chosen, data.calibrations), _OF_TASK)
         above = (_HOME, (f"/runs/{run_id}#{task.slug}", f"run {run_id}"))
-        aside = f"task {run_id}/{task_id}"
+        aside = f"task {run_id}/{task.number}"
         return render_sections(Head(task.label, aside, above=above), sections)
 
     def render_comparison(self, a: str, b: str) -> str:

@@ -49,6 +49,8 @@ class TaskState(Outcome):
 
     task: TaskSummary
     run_id: int
+    #: In the run, from 1.
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _selection_column(column: str, name: str) -> Column[Any]:
 
 
 TASKS: tuple[Column[TaskState], ...] = (
-    Column("task", lambda each: f"{each.run_id}/{each.task.task_id}", heading=None),
+    Column("task", lambda each: f"{each.run_id}/{each.number}", heading=None),
     Column("kernel", lambda each: each.task.kernel),
     Column("workload", lambda each: each.task.workload),
     Column("device", lambda each: each.task.device),
@@ -184,8 +186,12 @@ def list_tasks(store: Store, run_id: int, *, referred: bool = False) -> Listing[
     """The tasks of a run. referred: whether people see their references too."""
     reference, *others = TASKS
     columns = [replace(reference, heading="") if referred else reference, *others]
-    tasks = [task for task in store.overview(run_id) if not task.left_out]
-    return Listing(columns, [TaskState.of(task, run_id=run_id) for task in tasks])
+    tasks = [
+        TaskState.of(task, run_id=run_id, number=number)
+        for number, task in enumerate(store.overview(run_id), 1)
+        if not task.left_out
+    ]
+    return Listing(columns, tasks)
 
 
 def list_winners(

@@ -62,7 +62,7 @@ def _detail(task: TaskData) -> dict[str, Any]:
         "top_title": "Fewest registers" if task.state == "built" else "Fastest trials",
         "top": None if finals else _top(task),
         "baselines": _baselines(task),
-        "trials": {"task": f"{task.info.run_id}/{task.info.task_id}", "rows": _list_trials(task)},
+        "trials": {"task": f"{task.info.run_id}/{task.number}", "rows": _list_trials(task)},
     }
 
 
