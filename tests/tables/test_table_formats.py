@@ -13,7 +13,7 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
-from results_db import TrialRecord
+from results_db import BaselineRecord, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Status, Workload
@@ -130,6 +130,16 @@ def test_parquet_is_the_same_frame_or_names_the_package_to_install(store, run_id
     assert len(pd.read_parquet(path)) == len(store.trials_frame(run_id))
 
 
+def test_baselines_are_recorded_at_the_clocks_of_the_configs(store, run_id, tmp_path):
+    """By their confirmed ratio to the winner, which the search timed at 10 us."""
+    (task,) = store.tasks(run_id)
+    paired = BaselineRecord("eager", Status.CORRECT, 31.0, LogRatio(math.log(2.0)))
+    alone = BaselineRecord("vendor", Status.CORRECT, 12.0)
+    store.record_selection(task.task_id, outcome(), [paired, alone])
+    (path,) = tables.export(store, run_id, tmp_path, "space")
+    assert RecordedSpace.load(path).baselines == pytest.approx({"eager": 20.0, "vendor": 12.0})
+
+
 def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
     (path,) = tables.export(store, run_id, tmp_path, "space")
     space = RecordedSpace.load(path)
@@ -138,7 +148,8 @@ def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
     assert space.device.fingerprint == H200.fingerprint
     assert space.default == DEFAULT
     assert space.best.config == WINNER
-    assert space[WINNER].samples_us == (10.0, 10.1)
+    # At the clocks of the calibrated median.
+    assert space[WINNER].samples_us == pytest.approx((10.0 / 1.005, 10.1 / 1.005))
     assert {entry.status for entry in space.configs} == set(Status)
     assert [(p.name, p.kind) for p in space.parameters] == [
         ("BLOCK", "power_of_two"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,8 +52,20 @@ def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
         flops=task.flops,
         bytes=task.bytes,
         tolerance=task.tolerance or 0.0,
-        baselines={b.name: b.median_us for b in task.baselines if b.median_us},
+        baselines=_baselines(task, newest),
     )
+
+
+def _baselines(task: TaskInfo, newest: Mapping[str, TrialRecord]) -> Mapping[str, float]:
+    """Median times, microseconds: a confirmed ratio times the recorded time of the winner.
+
+    The confirmation runs at other clocks than the search that timed the configs.
+    """
+    timed = {b.name: b.median_us for b in task.baselines if b.median_us}
+    winner = newest.get(config_key(task.selection.winner)) if task.selection else None
+    time_us = winner and winner.median_us
+    paired = {b.name: b.log_ratio.ratio for b in task.baselines if b.log_ratio and time_us}
+    return timed | {name: ratio * time_us for name, ratio in paired.items() if time_us}
 
 
 def parameters_of(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
@@ -128,6 +141,14 @@ def _order(values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(sorted(numbers)) if len(numbers) == len(values) else values
 
 
+def _calibrate(trial: TrialRecord) -> tuple[float, ...]:
+    """The samples at the clocks of the trial's median, which are those of the whole search."""
+    if trial.status is not Status.CORRECT or not trial.samples_us or not trial.median_us:
+        return ()
+    factor = trial.median_us / statistics.median(trial.samples_us)
+    return tuple(sample * factor for sample in trial.samples_us)
+
+
 def _config(trial: TrialRecord) -> RecordedConfig:
     return RecordedConfig(
         config=dict(trial.config),
@@ -139,5 +160,5 @@ def _config(trial: TrialRecord) -> RecordedConfig:
         shared_bytes=trial.shared_bytes or 0,
         build_s=trial.build_s,
         message=trial.message,
-        samples_us=trial.samples_us if trial.status is Status.CORRECT else (),
+        samples_us=_calibrate(trial),
     )
