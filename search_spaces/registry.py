@@ -205,7 +205,7 @@ def place_of(spec: str, paths: Sequence[str] = ()) -> tuple[Path, str] | None:
     """
     place = spec if spec.endswith(".py") else spec.rpartition(":")[0]
     if spec.startswith(_RECORDED):
-        file = find_file(spec.removeprefix(_RECORDED), paths)
+        file = _find_recording(spec, paths)
         return (file, "") if file else None
     if place.endswith(".py"):
         file = find_file(place, paths)
@@ -226,9 +226,15 @@ def _load_named(name: str) -> Kernel:
 
 def _load_recording(spec: str, paths: Sequence[str]) -> Kernel:
     recorded = _import_module("search_spaces.recorded.recorded_kernel", spec)
-    file = find_file(spec.removeprefix(_RECORDED), paths)
+    file = _find_recording(spec, paths)
     kernel: Kernel = recorded.load_kernel(file or spec.removeprefix(_RECORDED))
     return kernel
+
+
+def _find_recording(spec: str, paths: Sequence[str]) -> Path | None:
+    """The file of a recording: the user's own, else one of the package."""
+    packaged = f"{Path(__file__).with_name('recorded')}"
+    return find_file(spec.removeprefix(_RECORDED), (*paths, ".", packaged))
 
 
 def find_file(place: str, paths: Sequence[str] = ()) -> Path | None:

@@ -35,15 +35,19 @@ def init(
     if existing and not force:
         names = ", ".join(f"{path}" for path in existing)
         raise TunerError(f"{names} already exists", "add --force to replace it")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+    _make_folder(folder)
     for path, template in targets.items():
         _write(path, files("tuner").joinpath("templates", template).read_text("utf-8"))
         print(inert(path))
     there = "" if folder == Path() else f"cd {folder} && "
     note(f"next: {there}tuner run first --dry-run, then {there}tuner run first")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
 def _write(path: Path, text: str) -> None:
@@ -161,12 +165,6 @@ def schema_text() -> str:
     return json.dumps(described, indent=2, sort_keys=True) + "\n"
 
 
-#: The package's folder of recordings, and its name in the folder of the demo.
-_RECORDINGS = "h200"
-#: An older recording of a workload that another one holds with more configs.
-_OLDER = "matmul_4096x4096x4096_bf16.space.json"
-
-
 def demo(
     folder: Annotated[Path, typer.Argument(help="The folder to write to.", metavar="DIR")] = Path(
         "tuner-demo"
@@ -177,16 +175,14 @@ def demo(
     ] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Tune 16 workloads whose spaces were recorded on an NVIDIA H200; no GPU is needed.
+    """Tune 16 workloads whose searches were recorded on an NVIDIA H200; no GPU is needed.
 
-    DIR gets the recordings, a config.yaml, the database and the report.
+    DIR gets a config.yaml, the database and the report.
     """
-    try:
-        config = _write_campaign(folder)
-    except OSError as error:
-        raise TunerError(
-            f"cannot write {error.filename or folder}: {error.strerror}", "name another folder"
-        ) from None
+    config = folder / "config.yaml"
+    if not config.exists():
+        _make_folder(folder)
+        _write(config, files("tuner").joinpath("templates", "demo.yaml").read_text("utf-8"))
     # The demo leaves a database and a cluster that the environment names alone.
     overrides = {
         "database.url": f"sqlite:///{folder.absolute() / 'results' / 'tuner.db'}",
@@ -199,21 +195,3 @@ def demo(
     options = RunOptions(fresh=fresh, export=False, started_s=command_started_s(), base=base)
     run_and_print(settings, "demo", options, style, quiet=quiet)
     note(f"next: cd {folder} && tuner best, or `tuner show`, `tuner trials`, `tuner run --fresh`")
-
-
-def _write_campaign(folder: Path) -> Path:
-    """Write what is missing of the folder's recordings and config.yaml; returns the latter."""
-    (folder / _RECORDINGS).mkdir(parents=True, exist_ok=True)
-    text = files("tuner").joinpath("templates", "demo.yaml").read_text("utf-8")
-    packaged = files("search_spaces").joinpath("recorded", _RECORDINGS)
-    for each in sorted(packaged.iterdir(), key=lambda each: each.name):
-        if each.name == _OLDER:
-            continue
-        copy = folder / _RECORDINGS / each.name
-        if not copy.exists():
-            copy.write_bytes(each.read_bytes())
-        text += f"      - kernel: recorded:{_RECORDINGS}/{each.name}\n"
-    config = folder / "config.yaml"
-    if not config.exists():
-        config.write_text(text, "utf-8")
-    return config
