@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     walls, by_task = [], defaultdict(list)
-    only = ["--kernel=cpu_pointwise"] * options.only_cpu
+    only = ["--kernel=cpu_cross_entropy", "--kernel=cpu_rms_norm"] * options.only_cpu
     for run in range(options.runs):
         beside = run >= options.runs - options.busy
         with beside_busy_process() if beside else nullcontext():

@@ -6,13 +6,18 @@ import ast
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import yaml
 
+from search_spaces.records import Device, Toolchain
+from tuner.campaign.tasks import assign_devices, requested_tasks
 from tuner.cli.config import schema_text
 from tuner.settings import load
+from workers import device
+from workers.job_records import WorkerInfo
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, f"{ROOT / 'scripts'}")
@@ -38,6 +43,22 @@ def test_the_default_configuration_is_fine_and_has_its_campaigns(tuner):
     assert {"quickstart", "nightly"} <= set(found.campaigns)
     assert found.campaigns["nightly"].schedule is not None
     assert found.campaigns["quickstart"].schedule is None
+
+
+def test_the_quickstart_replays_recordings_only_without_a_gpu():
+    found, base = load(ROOT / "config.yaml")
+    tasks = requested_tasks(found.campaigns["quickstart"], paths=(f"{base}",))
+    kinds = ("cpu", "simulated")
+    here = [WorkerInfo(kind, Device(kind, kind, kind), Toolchain()) for kind in kinds]
+    absent, notes = assign_devices(tasks, here)
+    assert [task.device.kind for task in absent].count("simulated") == 4
+    assert [task.compile_only for task in absent].count(True) == 2
+    assert notes == []
+    gpu = WorkerInfo("gpu", replace(device.offline("cuda:90"), name="a GPU"), Toolchain())
+    scheduled, notes = assign_devices(tasks, [*here, gpu])
+    assert [task.device.kind for task in scheduled] == ["cpu", "cpu", "cuda", "cuda"]
+    assert not any(task.compile_only for task in scheduled)
+    assert notes == []
 
 
 def test_the_reference_describes_every_key():

@@ -28,7 +28,7 @@ def campaign(folder) -> None:
 def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     result = tuner("run", "c", "--no-report")
     assert result.code == 0, result.err
-    summary, *_, header, row = result.out.splitlines()
+    summary, *_, header, row, gain = result.out.splitlines()
     assert "1 with a winner" in summary
     assert header.split() == [
         *("kernel", "workload", "device", "time", "vs", "default", "vs", "baseline"),
@@ -40,6 +40,7 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert f"{known['median_us']:.4g} us [" in row
     assert f"{describe_ratio(read_ratio(known, 'speedup'))} {known['verdict']} " in row
     assert describe_ratio(read_ratio(known, "over_baseline"), known["baseline"]) in row
+    assert gain == f"1 of 1 faster than every alternative, up to {known['over_baseline']:.1f}x"
     assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])

@@ -55,6 +55,8 @@ class RunOutcome:
     failures: int
     elapsed_s: float
     summary: str
+    #: Tasks that were compiled and not timed, as no such device is here.
+    untimed: int = 0
     report: Path | None = None
     tables: tuple[Path, ...] = ()
     #: One line for every task without a correct variant.

@@ -136,7 +136,8 @@ def conclude(
     summary = (
         f"{trials} trials ({failures} failed) over {len(tasks)} tasks, {selected} with a winner"
     )
-    if untimed := sum(task.note.endswith(_NOT_TIMED) for task in tasks):
+    untimed = sum(task.note.endswith(_NOT_TIMED) for task in tasks)
+    if untimed:
         summary += (
             f", {untimed} compiled, not timed: no such device here ({checks.checked} configs "
             f"verified in Triton's interpreter, {checks.unchecked} not checked)"
@@ -163,6 +164,7 @@ def conclude(
         failures=failures,
         elapsed_s=elapsed_s,
         summary=summary,
+        untimed=untimed,
         fault=end.fault,
     )
 

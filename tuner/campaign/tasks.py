@@ -242,6 +242,8 @@ def assign_devices(
     notes: list[str] = []
     taken: set[tuple[str, Workload, str]] = set()
     for task in tasks:
+        if _is_superseded(task, workers):
+            continue
         seen: set[str] = set()
         for target in task.targets:
             for item in _on_target(task, target, workers):
@@ -279,6 +281,13 @@ def _on_target(
 def _for_device(task: RequestedTask, device: Device) -> RequestedTask:
     """The task with its kernel's variant for that device."""
     return replace(task, kernel=registry.for_device(task.kernel, device))
+
+
+def _is_superseded(task: RequestedTask, workers: Sequence[WorkerInfo]) -> bool:
+    """Whether a recording's task also names an accelerator that a worker has."""
+    named = {target.partition(":")[0] for target in task.config.targets or ()}
+    here = {w.device.kind for w in workers if backend_kinds.spec(w.device.kind).accelerator}
+    return bool(named & here) and all(backend_kinds.spec(_kind(t)).replayed for t in task.targets)
 
 
 def _replay(

@@ -30,7 +30,7 @@ from tuner.cli.console import READABLE, Format, FormatOption, emit, final_output
 from tuner.cli.history import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.views.column import Column
-from tuner.views.outcomes import WINNERS, Winner, list_winners
+from tuner.views.outcomes import WINNERS, Winner, describe_gain, list_winners
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
@@ -300,6 +300,8 @@ def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, qu
         print()
     if rows or style is not Format.TABLE:
         emit(rows, WINNERS, style)
+    if gain := describe_gain(rows, outcome.untimed):
+        tell(gain)
 
 
 def _winners(settings: Settings, run_id: int, style: Format) -> list[Winner]:

@@ -292,7 +292,8 @@ class CampaignConfig(SettingsSection):
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
     """By default `[cpu]`. `cpu`, `cuda`, `hip`: the devices found. `cuda:90`: the devices of that
     capability or, where there is none, cross-compilation and verification in Triton's interpreter.
-    `simulated`: the device of `recorded:FILE` kernels; `simulated:FILE`: of that recording only."""
+    `simulated`: the device of `recorded:FILE` kernels; `simulated:FILE`: of that recording only; a
+    task with targets `[cuda, simulated]` replays unless the run has such a device."""
     budget: Budget = Budget(trials=100)
     """When a task ends; 100 trials by default."""
     strategy: StrategyConfig = StrategyConfig()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import describe_ratio, fastest_baseline, select_shipped
 from results_db.stored_records import Stage
-from tuner.base.log_ratio import LogRatio
+from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.views.column import Column, Listing, cell, estimate_columns, sort_config
 from tuner.views.units import format_us
 
@@ -230,3 +230,16 @@ def find_winner(task: TaskInfo, **fields: str) -> Winner | None:
     own = {"kernel": task.key.kernel, "workload": task.key.workload.key}
     found: Winner = Winner.of(task, time_us=(ships.median_us, *ends), **{**own, **fields})
     return found
+
+
+def describe_gain(winners: Sequence[Winner], untimed: int) -> str:
+    """How many winners are faster than all of their baselines, and how many tasks have no time.
+
+    untimed: tasks whose device is not here. Empty where there is neither.
+    """
+    over = [each.over_baseline for each in winners if each.over_baseline]
+    gains = [ratio.ratio for ratio in over if _judge(ratio) == Verdict.FASTER]
+    up_to = f", up to {max(gains):.1f}x" if gains else ""
+    counted = f"{len(gains)} of {len(over)} faster than every alternative{up_to}" if over else ""
+    absent = f"{untimed} need{'s' * (untimed == 1)} a GPU to be timed" if untimed else ""
+    return "; ".join(filter(None, [counted, absent]))
