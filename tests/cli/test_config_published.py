@@ -61,6 +61,14 @@ def test_the_quickstart_replays_recordings_only_without_a_gpu():
     assert notes == []
 
 
+def test_the_example_of_init_is_correct_in_every_config(tuner, folder):
+    assert tuner("init").code == 0
+    result = tuner("run", "first", "--no-report", "--quiet")
+    assert result.code == 0, result.err
+    assert "38 trials (0 failed) over 2 tasks" in result.out
+    assert "0 not checked" in result.out or "2 with a winner" in result.out
+
+
 def test_the_reference_describes_every_key():
     """Each key of the schema has a row with a meaning, and a section that it names exists."""
     assert "<!-- generated: configuration -->" in (ROOT / "docs" / "configuration.md").read_text()
