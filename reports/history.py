@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from results_db.task_history import History, RunResult
 from tuner.base.log_ratio import Verdict
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+#: Most labels of runs below the figure, and the room above and below the times.
+_MOST_LABELS, _ROOM = 12, 1.02
 _SYMBOLS = {"": "circle", "faster": "triangle-down", "slower": "triangle-up"}
 
 
@@ -45,14 +48,27 @@ def history(frame: pd.DataFrame) -> go.Figure:
     """One line per workload, broken where results cannot be compared; a triangle where a step is.
 
     frame: one row per result, oldest first: series (label of the line), segment (a number that
-    changes at each break), started (date and time), relative (time over that of the newest
-    result), step (`faster`, `slower` or empty), label (hover text).
+    changes at each break), run (its number), revision (of git, or empty), relative (time over that
+    of the newest result), step (`faster`, `slower` or empty), label (hover text).
     """
+    revisions = dict(sorted(set(zip(frame["run"], frame["revision"], strict=True))))
+    places = {run: place for place, run in enumerate(revisions)}
+    shown = list(places)[:: -(-len(places) // _MOST_LABELS)]
+    names = [f"{run}<br>{plot_text(revisions[run], 7)}" for run in shown]
+    least, most = frame["relative"].min() / _ROOM, frame["relative"].max() * _ROOM
     drawing = Drawing(
         360,
-        xaxis={"type": "date"},
-        yaxis={"title": {"text": "time ÷ newest"}, "type": "log"},
-        shapes=[draw_line(moment, GREY, "dot") for moment in _find_breaks(frame)],
+        xaxis={
+            "title": {"text": "run, revision"},
+            "tickvals": [places[run] for run in shown],
+            "ticktext": names,
+        },
+        yaxis={
+            "title": {"text": "time ÷ newest"},
+            "type": "log",
+            "range": [math.log10(least), math.log10(most)],
+        },
+        shapes=[draw_line(places[run], GREY, "dot") for run in _find_breaks(frame)],
     )
     for number, (series, rows) in enumerate(frame.groupby("series", sort=False)):
         for place, (_, part) in enumerate(rows.groupby("segment", sort=False)):
@@ -60,7 +76,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
             drawing.add(
                 "scatter",
                 "%{y:.3f}<br>%{text}",
-                x=[moment.isoformat() for moment in part["started"]],
+                x=[places[run] for run in part["run"]],
                 y=shorten(part["relative"]),
                 text=[plot_text(label, 2 * LABEL) for label in part["label"]],
                 mode="lines+markers",
@@ -76,11 +92,10 @@ def history(frame: pd.DataFrame) -> go.Figure:
     return drawing.finish()
 
 
-def _find_breaks(frame: pd.DataFrame) -> list[str]:
-    """When the first result behind each break was started."""
-    first = frame.groupby(["series", "segment"], sort=False)["started"].first()
-    moments = first[first.index.get_level_values("segment") > 0]
-    return sorted({moment.isoformat() for moment in moments})
+def _find_breaks(frame: pd.DataFrame) -> list[int]:
+    """The run of the first result behind each break."""
+    first = frame.groupby(["series", "segment"], sort=False)["run"].first()
+    return sorted(set(first[first.index.get_level_values("segment") > 0]))
 
 
 def _list_points(each: History) -> Iterator[dict[str, Any]]:
@@ -94,10 +109,11 @@ def _list_points(each: History) -> Iterator[dict[str, Any]]:
             "series": f"{each.workload} {each.device}",
             "segment": segment,
             "run": result.run.run_id,
-            "started": result.run.started_at,
+            "revision": f"{result.run.environment.get('git') or ''}"[:7],
             "relative": time_us / timed[-1][1],
             "step": (Verdict.SLOWER if step.change.value > 0 else Verdict.FASTER) if step else "",
-            "label": f"run {result.run.run_id}, {duration(time_us)} {note}",
+            "label": f"run {result.run.run_id} of {result.run.started_at:%Y-%m-%d %H:%M}, "
+            f"{duration(time_us)} {note}",
             "note": note or NOTHING,
         }
 

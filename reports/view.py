@@ -84,6 +84,8 @@ class Section:
     context: dict[str, Any] = field(default_factory=dict)
     #: All of its figures.
     figures: Sequence[FigureView] = ()
+    #: Whether it is folded until a reader opens it.
+    folded: bool = False
 
     @classmethod
     def of(
@@ -196,7 +198,7 @@ class Picker:
 
     #: (name in the query, label, value) of each field.
     fields: Sequence[tuple[str, str, str]]
-    #: (value, label) of the runs that it offers.
+    #: (value, label) of the runs in its menus.
     known: Sequence[tuple[str, str]] = field(default=())
 
 

@@ -12,7 +12,7 @@ and its interval is that of a difference of two independent estimates, with the 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from results_db.shipped import select_shipped
 from results_db.stored_records import SelectionRecord, TaskInfo
 from results_db.task_history import find_change, list_breaks
 from search_spaces.records import config_key
-from tuner.base.log_ratio import LogRatio, Verdict
+from tuner.base.log_ratio import LogRatio, Verdict, describe_same
 
 #: Two times within this ratio of each other count as the same.
 SAME = 1.01
@@ -51,9 +51,28 @@ class TaskComparison:
         return found
 
     @property
+    def alike(self) -> float:
+        """The share within which both times are the same; 0 where they may differ (`LogRatio`)."""
+        return self.log_ratio.alike if self.log_ratio else 0.0
+
+    @property
     def times_us(self) -> tuple[float | None, float | None]:
         """Both times in microseconds: as measured again, else each as confirmed in its own pass."""
         return self.remeasured_us or (_time_us(self.old), _time_us(self.new))
+
+
+def count_verdicts(found: Sequence[TaskComparison]) -> str:
+    """How many comparisons have each verdict: `0 faster, 1 slower, 14 same within 1.9 %`."""
+    counts = Counter(Verdict.SAME if each.alike else each.verdict for each in found)
+    within = max((each.alike for each in found), default=0.0)
+    words = [f"{counts[each]} {each}" for each in (Verdict.FASTER, Verdict.SLOWER)]
+    if counts[Verdict.SAME]:
+        words.append(f"{counts[Verdict.SAME]} {describe_same(within)}")
+    if counts[Verdict.UNDECIDED]:
+        words.append(f"{counts[Verdict.UNDECIDED]} undecided")
+    if counts[None]:
+        words.append(f"{counts[None]} task{'s' * (counts[None] > 1)} in one of them only")
+    return ", ".join(words)
 
 
 def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskComparison]:

@@ -16,7 +16,7 @@
     !printing && (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
 
   const showTheme = () => {
-    toggle.setAttribute("aria-pressed", String(isDark()));
+    toggle.textContent = isDark() ? "Light theme" : "Dark theme";
     each("[data-plotted]", draw);
   };
 
@@ -61,29 +61,21 @@
   // Of a page that is served, when its contents were replaced.
   document.addEventListener("renewed", watchPlots);
 
-  // Paper shows every task with its figures; those that were folded are then folded again.
-  let folded = [];
+  // Paper shows what is unfolded.
   window.addEventListener("beforeprint", () => {
     printing = true;
-    folded = [...document.querySelectorAll("details.task:not([open])")];
-    folded.forEach((task) => {
-      fill(task);
-      task.open = true;
-    });
-    each(".plot", draw);
+    each(".plot", (plot) => plot.checkVisibility() && draw(plot));
   });
   window.addEventListener("afterprint", () => {
     printing = false;
-    for (const task of folded) {
-      task.open = false;
-      each("[data-plotted]", (plot) => {
-        Plotly.purge(plot);
-        delete plot.dataset.plotted;
-        sight.observe(plot);
-      }, task);
-    }
     each("[data-plotted]", draw);
   });
+  document.getElementById("unfold")?.addEventListener("click", () =>
+    each("details.part, details.task", (part) => {
+      fill(part);
+      part.open = true;
+    }),
+  );
 
   // -- all trials of a task: only the rows in view are in the document --------------------------
   const ROW_PX = 32;
@@ -305,7 +297,7 @@
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
-    for (let node = target; node; node = node.parentElement) {
+    for (let node = target.querySelector(":scope > details") ?? target; node; node = node.parentElement) {
       if (node.tagName === "DETAILS") node.open = true;
     }
     target.scrollIntoView();

@@ -57,7 +57,7 @@ def build(data: RunData) -> Section:
         "previous": data.previous,
         "changes": list_environment_changes(data),
     }
-    return Section("environment", "Environment", "environment.html.j2", context)
+    return Section("environment", "Environment", "environment.html.j2", context, folded=True)
 
 
 def _device(device: Device, absent: bool) -> tuple[str, Facts]:

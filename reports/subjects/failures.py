@@ -49,7 +49,7 @@ def build(data: RunData) -> Section:
         caption = _caption(data, groups) + note
         views = [figure_view("failures", failures(failures_frame(shown)), caption, table)]
     context = {"groups": groups, "meanings": MEANINGS}
-    return Section("failures", "Failures", "failures.html.j2", context, views)
+    return Section("failures", "Failures", "failures.html.j2", context, views, bool(views))
 
 
 def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def build(data: RunData) -> Section | None:
     }
     screened = [task for task in tasks if task.screened]
     views = [_depths(screened)] if screened else []
-    return Section("measuring", "How it was measured", "measuring.html.j2", context, views)
+    return Section("measuring", "How it was measured", "measuring.html.j2", context, views, True)
 
 
 def _select_measured(task: TaskData) -> list[TrialRecord]:

@@ -29,7 +29,7 @@ def build(data: RunData) -> Section | None:
     table = Table.of(headings, map(_row, tasks))
     shown, note = foremost(tasks, lambda task: median(_list_spreads(task)))
     view = figure_view("noise", noise(noise_frame(shown)), _caption(tasks) + note, table)
-    return Section("noise", "Noise", "parts.html.j2", figures=[view])
+    return Section("noise", "Noise", "parts.html.j2", figures=[view], folded=True)
 
 
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -47,7 +48,8 @@ def build(data: RunData) -> Section | None:
         note += f" {count(left_out, 'shorter span')} left out."
     view = figure_view("spans", timeline(shown), _caption(frame) + note, _table(frame))
     tables = {"Time by category": _totals(frame)}
-    return Section.of("timeline", "Time line", figures=[view], tables=tables)
+    section = Section.of("timeline", "Time line", figures=[view], tables=tables)
+    return replace(section, folded=True)
 
 
 def timeline_frame(stored: Mapping[str, Any]) -> pd.DataFrame:

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 #: Relative difference from which a verdict is `faster` or `slower`, and which bounds a tie set.
 THRESHOLD = 0.01
+#: How far an interval that contains zero may reach for its times to be called alike.
+_ALIKE = 0.05
 #: A ratio beyond e to this power is no ratio of two times.
 _MOST = 50.0
 
@@ -65,6 +67,12 @@ class LogRatio:
         """`?` behind the figure where the verdict is undecided, an unknown interval included."""
         return "?" if self.verdict() is Verdict.UNDECIDED else ""
 
+    @property
+    def alike(self) -> float:
+        """How far an interval that contains zero reaches, as a share; 0 where that is over 5 %."""
+        most = max(-self.low, self.high)
+        return math.expm1(most) if self.low <= 0 <= self.high and most <= _ALIKE else 0.0
+
     def verdict(self, threshold: float = THRESHOLD) -> Verdict:
         """The verdict on the time.
 
@@ -79,6 +87,11 @@ class LogRatio:
         if self.low > 0 and self.value >= margin:
             return Verdict.SLOWER
         return Verdict.UNDECIDED
+
+
+def describe_same(within: float) -> str:
+    """`same within 1.9 %`; `same` without a share."""
+    return f"same within {100 * within:.1f} %" if within else "same"
 
 
 #: The ratio of a time to itself.

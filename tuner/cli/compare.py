@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from results_db.run_comparison import TaskComparison, compare_runs
+from results_db.run_comparison import TaskComparison, compare_runs, count_verdicts
 from tuner.base.log_ratio import Verdict
 from tuner.cli.command_context import ConfigOption, complete_runs, flag, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
-from tuner.views.runs import COMPARISON, count_verdicts, pick_run
+from tuner.views.runs import COMPARISON, pick_run
 
 if TYPE_CHECKING:
     from results_db.stored_records import TaskInfo

@@ -40,6 +40,7 @@ def create_app(
     server = _Server(Pages(store, find_kernels))
     routes = {
         "/": server.show_runs,
+        "/runs": server.show_runs,
         "/live": server.tell_runs,
         "/runs/{run:int}": server.show_run,
         "/runs/{run:int}/live": server.tell_run,

@@ -6,6 +6,7 @@ import io
 import threading
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -19,18 +20,19 @@ from reports.subjects import build_sections
 from reports.view import ListingCell, ListingRow, Picker, Section, list_section
 from results_db import Store
 from results_db.errors import UnknownError
-from results_db.run_comparison import TaskComparison, compare_runs
+from results_db.run_comparison import TaskComparison, compare_runs, count_verdicts
 from results_db.stored_records import RunInfo, RunStatus, TaskInfo
 from results_db.task_history import list_histories
 from search_spaces.kernel import Kernel
 from search_spaces.records import digest
 from tuner import tables
+from tuner.base.log_ratio import Verdict
 from tuner.campaign import lease
 from tuner.tables import exporters
 from tuner.views.column import Column, Listing, cell
-from tuner.views.outcomes import list_tasks
+from tuner.views.outcomes import judge_outcome, list_tasks
 from tuner.views.progress_display import duration
-from tuner.views.runs import COMPARISON, RUNS, count_verdicts, list_results, pick_run
+from tuner.views.runs import COMPARISON, RUNS, list_results, pick_run
 from tuner.views.runs import describe_run as describe_state
 
 R = TypeVar("R")
@@ -56,6 +58,7 @@ class Pages:
         self._store = store
         self._find_kernels = find_kernels
         self._marks: dict[tuple[int, int | None], tuple[float, str]] = {}
+        self._outcomes: dict[str, str | None] = {}
         self._lock = threading.Lock()
 
     # -- what has changed --------------------------------------------------------------------------
@@ -92,7 +95,8 @@ class Pages:
         links = [(f"/?before={runs[-1].run_id}", "older runs")] if len(runs) == _RUNS else []
         words = [] if runs else ["There are no runs here yet."]
         to_run = dict.fromkeys(("run", "campaign"), lambda run: f"/runs/{run.run_id}")
-        rows = _lay_out(Listing(_LISTED, runs), to_run)
+        outcome = Column("against_fastest_baseline", self._judge_run)
+        rows = _lay_out(Listing((*_NAMED, outcome, *_LISTED), runs), to_run)
         section = list_section("runs", "Runs", *rows, paragraphs=words, links=links)
         name = self._store.url.rpartition("/")[2]
         head = Head("Runs", name, above=_ABOVE, live="/live", mark=mark)
@@ -128,8 +132,11 @@ class Pages:
     def render_comparison(self, a: str, b: str) -> str:
         """What B ships against what A ships; a form that asks for both where one is missing."""
         runs = self._store.runs(limit=_RUNS)
-        known = [(f"{run.run_id}", f"{run.campaign} {run.tag or ''}".strip()) for run in runs]
-        picker = Picker([("b", "Run", b), ("a", "against", a)], known)
+        known = {f"{run.run_id}": _name(run) for run in runs}
+        known |= {text: text for text in (a, b) if text and text not in known}
+        latest = [*known, "", ""]
+        fields = [("b", "Run", b or latest[0]), ("a", "against", a or latest[1])]
+        picker = Picker(fields, list(known.items()))
         found: list[TaskComparison] = []
         words: list[str] = []
         if a and b:
@@ -185,6 +192,15 @@ class Pages:
                 archive.writestr(file.name, file.content)
         return f"run-{run_id}-{quote(kind)}.zip", packed.getvalue()
 
+    def _judge_run(self, run: RunInfo) -> str | None:
+        """How many tasks of a run are faster and slower than what one would run instead."""
+        mark = self._mark(run)
+        if mark not in self._outcomes:
+            found = Counter(judge_outcome(task) for task in self._store.tasks(run.run_id))
+            words = (f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict])
+            self._outcomes[mark] = ", ".join(words) or None
+        return self._outcomes[mark]
+
     def _list_tasks(self, data: RunData) -> Section:
         run_id = data.run.run_id
         slugs = {task.info.task_id: task.slug for task in data.tasks}
@@ -211,6 +227,12 @@ def _has_driver(run: RunInfo) -> bool:
     return run.status == RunStatus.RUNNING and not lease.abandoned(run)
 
 
+def _name(run: RunInfo) -> str:
+    """A run as the menus of a comparison have it."""
+    begun = f"{run.started_at:%Y-%m-%d %H:%M}"
+    return " ".join(filter(None, [f"{run.run_id}", run.campaign, run.tag, begun]))
+
+
 def _describe_status(run: RunInfo) -> str:
     return "driver is dead" if lease.abandoned(run) else run.status
 
@@ -221,8 +243,13 @@ def _took(run: RunInfo) -> str | None:
     return duration((run.finished_at - run.started_at).total_seconds()).strip()
 
 
+#: The columns of the list of runs before the outcome, and those behind it.
+_NAMED: tuple[Column[RunInfo], ...] = tuple(
+    each for each in RUNS if each.name in ("run", "tag", "campaign")
+)
 _LISTED: tuple[Column[RunInfo], ...] = (
-    *(replace(each, show=_describe_status) if each.name == "status" else each for each in RUNS),
+    Column("status", _describe_status),
+    *(each for each in RUNS if each.name in ("started_at", "seed")),
     Column("took", _took),
 )
 

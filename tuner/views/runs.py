@@ -23,6 +23,7 @@ from tuner.views.column import (
     estimate_columns,
     format_estimate,
     sort_config,
+    verdict_column,
 )
 from tuner.views.units import format_us
 
@@ -114,16 +115,9 @@ COMPARISON: tuple[Column[TaskComparison], ...] = (
     Column("b_us", lambda each: each.times_us[1], lambda each: format_us(each.times_us[1]), "b"),
     Column("change", find_change, lambda each: format_estimate("+.1%", find_change(each))),
     *estimate_columns(("ratio", "low", "high"), lambda each: each.log_ratio, ".3f"),
-    Column("verdict"),
+    verdict_column(lambda each: each.verdict, lambda each: each.log_ratio),
     Column("why"),
 )
-
-
-def count_verdicts(found: Sequence[TaskComparison]) -> str:
-    """How many comparisons have each verdict, in words."""
-    verdicts = [each.verdict for each in found]
-    counts = [f"{verdicts.count(each)} {each}" for each in Verdict]
-    return f"{', '.join(counts)}; {verdicts.count(None)} tasks in one of them only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +187,7 @@ HISTORY: tuple[Column[HistoryRow], ...] = (
     *estimate_columns(
         ("change", "change_low", "change_high"), lambda row: row.result.change, "+.1%"
     ),
-    Column("verdict", _judge),
+    verdict_column(_judge, lambda row: row.result.change),
     *estimate_columns(("step", "step_low", "step_high"), _step, "+.1%", heading=None),
     Column(
         "config",

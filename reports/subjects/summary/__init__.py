@@ -1,4 +1,4 @@
-"""The summary: a sentence per device, what changed since the last run, a map, key figures."""
+"""The summary: a sentence per device, what changed since the last run, key figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from reports.quantity import NOTHING, count, duration, factor, percent, seconds
 from reports.source import RunData
 from reports.subjects.environment import list_environment_changes
 from reports.subjects.summary.changes import list_task_changes
-from reports.subjects.summary.comparison_map import map_comparisons
 from reports.task_data import DEFAULT_KEPT, TaskData, compiled
 from reports.view import Section, SectionSpec
 from results_db.promotion_records import PromotionOutcome, PromotionRecord
@@ -41,7 +40,6 @@ def build(data: RunData) -> Section:
         "previous": data.previous,
         "changes": list_task_changes(data) if data.previous else None,
         "facts": _list_facts(data),
-        "map": map_comparisons(data.listed_tasks),
         "notes": _notes(data),
         "tiles": _tiles(data) if data.trials else [],
     }

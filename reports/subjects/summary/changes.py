@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from reports.quantity import clean, count, duration
+from reports.quantity import clean, duration
 from reports.source import RunData
 from reports.view import ListingCell
 from results_db.config_text import describe_changes
-from results_db.run_comparison import SAME, TaskComparison, compare_runs
+from results_db.run_comparison import SAME, TaskComparison, compare_runs, count_verdicts
 from results_db.shipped import select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.records import Config
-from tuner.base.log_ratio import Verdict
+from tuner.base.log_ratio import Verdict, describe_same
 
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, None, Verdict.UNDECIDED, Verdict.SAME)
 _PARAMETERS = 3
@@ -24,20 +24,13 @@ def list_task_changes(data: RunData) -> tuple[str, list[ListingCell]]:
     found = [each for each in compare_runs(data.previous_tasks, now) if any(each.times_us)]
     found.sort(key=lambda each: (_ORDER.index(each.verdict), -_find_change(each)))
     names = {task.info.task_id: (f"#{task.slug}", task.label) for task in data.tasks}
-    return _summarize(found), [_describe(each, names) for each in found if _is_change(each)]
-
-
-def _summarize(found: Iterable[TaskComparison]) -> str:
-    verdicts = [each.verdict for each in found]
-    counts = [f"{verdicts.count(each)} {each}" for each in Verdict if each in verdicts]
-    if None in verdicts:
-        counts.append(f"{count(verdicts.count(None), 'task')} in one of them only")
-    return ", ".join(counts) or "no task was timed in either"
+    sentence = count_verdicts(found) if found else "no task was timed in either"
+    return sentence, [_describe(each, names) for each in found if _is_change(each)]
 
 
 def _is_change(each: TaskComparison) -> bool:
     """Whether to list it: what is undecided only where the times differ."""
-    if each.verdict is Verdict.UNDECIDED and _find_change(each) >= SAME - 1:
+    if each.verdict is Verdict.UNDECIDED and not each.alike and _find_change(each) >= SAME - 1:
         return True
     settled = each.verdict not in (Verdict.SAME, Verdict.UNDECIDED)
     return settled or None in each.times_us or bool(_list_differences(each))
@@ -53,7 +46,9 @@ def _describe(each: TaskComparison, names: Mapping[int, tuple[str, str]]) -> Lis
     href, label = names.get(each.task.task_id, ("", clean(f"{key.kernel} {key.workload.key}")))
     before, now = each.times_us
     tone = each.verdict or ("new" if each.old is None else "gone")
-    parts = [_describe_times(before, now), each.why, *_list_differences(each)]
+    tone = Verdict.SAME if each.alike else tone
+    same = describe_same(each.alike) if each.alike else ""
+    parts = [_describe_times(before, now), each.why, same, *_list_differences(each)]
     text = "; ".join(part for part in parts if part) if each.verdict else duration(now or before)
     return ListingCell(label, href, tone, (text,))
 

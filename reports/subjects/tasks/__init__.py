@@ -18,7 +18,7 @@ from reports.quantity import (
     times,
 )
 from reports.source import RunData
-from reports.subjects.tasks.convergence import ENOUGH, view_convergence
+from reports.subjects.tasks.convergence import view_convergence
 from reports.subjects.tasks.errors import view_errors
 from reports.subjects.tasks.finals import view_finals
 from reports.subjects.tasks.parameters import view_parameters
@@ -29,6 +29,8 @@ from results_db.stored_records import SelectionRecord
 from search_spaces.records import Config, Status
 
 _TOP, _MESSAGE = 10, 300
+#: Fewest timed trials that say what each parameter does.
+_ENOUGH = 30
 
 
 def build(data: RunData) -> Section | None:
@@ -37,18 +39,19 @@ def build(data: RunData) -> Section | None:
         return None
     details = [_detail(task) for task in data.tasks]
     views = [view for detail in details for view in detail["views"]]
-    return Section("tasks", "Tasks", "tasks.html.j2", {"details": details}, views)
+    folded = len(details) > 1
+    return Section("tasks", "Tasks", "tasks.html.j2", {"details": details}, views, folded)
 
 
 def _detail(task: TaskData) -> dict[str, Any]:
     """What the template shows of one task."""
     timed = len(task.timed) > 0 and not task.absent
-    enough = len(task.timed) >= ENOUGH
+    enough = len(task.timed) >= _ENOUGH
     finals = view_finals(task) if task.info.finals else None
-    convergence = view_convergence(task) if timed else []
+    convergence = view_convergence(task) if timed else None
     parameters = view_parameters(task) if timed and enough else []
     errors = view_errors(task) if timed else None
-    drawn = (finals and finals[1], *convergence, *parameters, errors)
+    drawn = (finals and finals[1], convergence, *parameters, errors)
     return {
         "task": task,
         "finals": finals,

@@ -1,4 +1,4 @@
-"""Convergence: the best time so far, over trials or over device time."""
+"""Convergence: the best time so far over trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from reports.theme import BLUE, GREY, LABEL, Drawing, shorten, thin
 from reports.view import FigureView, Table, figure_view
 from results_db.stored_records import Source
 from search_spaces.records import config_key
-
-#: Fewest timed trials that say what each parameter does, or how device time was spent.
-ENOUGH = 30
-_AXES = {"trial": "trials finished", "device_s": "device time (s)"}
 
 
 def convergence_frame(task: TaskData) -> pd.DataFrame:
@@ -29,18 +25,15 @@ def convergence_frame(task: TaskData) -> pd.DataFrame:
     return frame
 
 
-def convergence(
-    frame: pd.DataFrame, axis: str = "trial", default_us: float | None = None
-) -> go.Figure:
+def convergence(frame: pd.DataFrame, default_us: float | None = None) -> go.Figure:
     """Best-so-far as a step line, every timed trial as a dot.
 
-    frame: one row per trial in the order of completion: trial, device_s (cumulative, seconds),
-    median_us (NaN where nothing was timed), best_us, label (hover text).
-    axis: `trial` or `device_s`. default_us: the default config's time in the search, for a line.
+    frame: one row per trial in the order of completion: trial, median_us (NaN where nothing was
+    timed), best_us, label (hover text). default_us: the default config's time in the search.
     """
     drawing = Drawing(
         300,
-        xaxis={"title": {"text": _AXES[axis]}, "rangemode": "tozero"},
+        xaxis={"title": {"text": "trials finished"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "median time (µs)"}, "type": "log"},
     )
     timed = thin(frame[frame["median_us"].notna()], 3000)
@@ -48,7 +41,7 @@ def convergence(
         "trial",
         "%{y:,.4~g} µs<br>%{text}",
         (GREY, "circle", 5),
-        x=timed[axis].round(3).tolist(),
+        x=timed["trial"].tolist(),
         y=shorten(timed["median_us"]),
         text=[plot_text(label, LABEL) for label in timed["label"]],
         marker={"opacity": 0.55},
@@ -57,14 +50,14 @@ def convergence(
     drawing.add(
         "scatter",
         "best so far: %{y:,.4~g} µs",
-        x=best[axis].round(3).tolist(),
+        x=best["trial"].tolist(),
         y=shorten(best["best_us"]),
         mode="lines",
         name="best so far",
         line={"color": BLUE, "width": 2.5, "shape": "hv"},
     )
     if default_us is not None and len(frame):
-        ends = (0, float(frame[axis].max()))
+        ends = (0, float(frame["trial"].max()))
         drawing.level("default config", ends, default_us, "default config: %{y:,.4~g} µs")
     return drawing.finish()
 
@@ -75,8 +68,8 @@ def _corners(best: pd.DataFrame) -> pd.DataFrame:
     return best[turns | (best.index == best.index[-1])] if len(best) else best
 
 
-def view_convergence(task: TaskData) -> list[FigureView]:
-    """The figure over trials, and for a search with enough of them that over device time."""
+def view_convergence(task: TaskData) -> FigureView:
+    """The figure, and in its caption when the fastest trial was found."""
     frame = convergence_frame(task)
     default_us = _default_in_search(task)
     steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
@@ -87,23 +80,16 @@ def view_convergence(task: TaskData) -> list[FigureView]:
     )
     if default_us is not None and last["best_us"]:
         caption += f"; the default config takes {factor(default_us / last['best_us'])} that time"
-    shown = [("convergence", "trial", f"{caption}.")]
     total_s = float(frame["device_s"].iloc[-1])
-    if total_s > 0 and len(task.timed) >= ENOUGH:
-        text = (
-            f"The search found the fastest trial after {seconds(last['device_s'])} of "
-            f"{seconds(total_s)} of device time."
-        )
-        shown.append(("device-time", "device_s", text))
+    if total_s > 0:
+        caption += f"; found after {seconds(last['device_s'])} of {seconds(total_s)} of device time"
     rows = zip(steps["trial"].tolist(), steps["device_s"], steps["best_us"], strict=True)
     table = Table.of(
         ("trial", "device time, s", "best so far, µs"),
         ((trial, plain(device_s), micros(best_us)) for trial, device_s, best_us in rows),
     )
-    return [
-        figure_view(f"{task.slug}-{name}", convergence(frame, axis, default_us), text, table)
-        for name, axis, text in shown
-    ]
+    drawn = convergence(frame, default_us)
+    return figure_view(f"{task.slug}-convergence", drawn, f"{caption}.", table)
 
 
 def _default_in_search(task: TaskData) -> float | None:

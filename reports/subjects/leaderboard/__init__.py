@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from reports.quantity import clean, duration, finite, percent, plot_text, span, times
 from reports.source import RunData
+from reports.subjects.leaderboard.comparison_map import map_comparisons
 from reports.task_data import VERDICTS, TaskData
 from reports.theme import BLUE, GREY, ORANGE, Drawing, draw_line, draw_whiskers, rows, shorten
 from reports.view import (
@@ -46,6 +47,7 @@ def build(data: RunData) -> Section | None:
         "rows": [(task, _cells(task)) for task in tasks],
         "verdicts": [v for v in VERDICTS if any(task.standing == v for task in tasks)],
         "devices": sorted({task.device for task in tasks}),
+        "map": map_comparisons(tasks),
         "csv": script_json(_csv([task for task in data.tasks if task.state != "built"])),
     }
     points = [found for task in tasks if (found := _list_points(task))]
