@@ -71,7 +71,7 @@
     each("[data-plotted]", draw);
   });
   document.getElementById("unfold")?.addEventListener("click", () =>
-    each("details.part, details.task", (part) => {
+    each("section > details, details.task", (part) => {
       fill(part);
       part.open = true;
     }),

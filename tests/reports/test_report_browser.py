@@ -8,9 +8,9 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
+from page_checks import list_broken_words, list_violations
 from report_samples import MemorySource, measured_task, run_info, sample
 
 import reports
@@ -66,8 +66,13 @@ def visit(browser, tmp_path):
     assert {url.partition("#")[0] for url in requests} == {path.as_uri()}
 
 
+#: Opens an element's folds.
+_UNFOLD = "node => { for (; node; node = node.parentElement) node.open = true; }"
+
+
 def _plot(page, name: str):
     plot = page.locator(f"#figure-{name} .plot")
+    plot.evaluate(_UNFOLD)
     plot.scroll_into_view_if_needed()
     page.wait_for_function("node => node.querySelector('.main-svg')", arg=plot.element_handle())
     return plot
@@ -87,7 +92,7 @@ def test_figures_are_drawn_when_they_come_into_view(visit):
             title for title in titles if "cloud" in title.lower() or "share" in title.lower()
         ]
     assert page.locator("details.task [data-plotted]").count() == 0
-    page.locator("details.task > summary").first.click()
+    page.locator("details.task").first.evaluate(_UNFOLD)
     page.locator("details.task[open] .plot").first.scroll_into_view_if_needed()
     for plot in page.locator("details.task[open] .plot").all():
         plot.scroll_into_view_if_needed()
@@ -162,10 +167,8 @@ def test_the_theme_follows_the_system_and_the_button(visit):
     plot = _plot(page, "speedups")
     label = plot.locator(".annotation-text").first
     light_on_dark = label.evaluate("node => getComputedStyle(node).fill")
-    toggle = page.get_by_role("button", name="Dark theme")
-    assert toggle.get_attribute("aria-pressed") == "true"
-    toggle.click()
-    assert toggle.get_attribute("aria-pressed") == "false"
+    page.get_by_role("button", name="Light theme").click()
+    assert page.get_by_role("button", name="Dark theme").is_visible()
     assert page.evaluate(ground) != dark
     assert plot.get_attribute("data-plotted") == "light"
     assert label.evaluate("node => getComputedStyle(node).fill") != light_on_dark
@@ -180,7 +183,6 @@ def test_all_trials_are_listed_but_only_those_in_view_are_drawn(visit):
     trials = source.trials(info.task_id)
     slow = [trial for trial in trials if trial.status.value == "timeout"]
     page = visit(source, permissions=["clipboard-read", "clipboard-write"])
-    page.locator("details.task > summary").click()
     box = page.locator(".trials")
     rows = box.locator("tbody tr:has(td)")
     rows.first.wait_for()
@@ -224,6 +226,7 @@ def test_configs_can_be_copied(visit):
 @pytest.mark.parametrize("width", [1024, 1440])
 def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
     page = visit(sample(6), viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.locator("#comparison-map").evaluate(_UNFOLD)
     for name in ("comparison-map", "leaderboard-table"):
         scroll = page.locator(f".scroll:has(> #{name})")
         assert scroll.evaluate("node => node.scrollWidth - node.clientWidth") == 0
@@ -237,24 +240,25 @@ def test_no_column_of_the_first_screen_is_cut(visit, width, scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(visit, scheme):
     page = visit(sample(2), color_scheme=scheme)
-    page.locator("details.task > summary").first.click()
+    page.get_by_role("button", name="Unfold all").click()
     page.locator(".trials tbody td").first.wait_for()
     _plot(page, "speedups")
-    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
-    for width in (390, 1024, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    assert list_violations(page) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
+def test_a_pdf_has_every_figure_that_is_unfolded(visit, scheme, tmp_path):
     source = sample(3)
     page = visit(source, color_scheme=scheme, viewport={"width": 1024, "height": 800})
-    page.locator("details.task > summary").nth(1).click()
+    path = tmp_path / "report.pdf"
+    page.pdf(path=path)
+    text = subprocess.run(["pdftotext", path, "-"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "Leaderboard" in text.stdout
+    assert not {"Tasks", "Noise", "Environment"} & set(text.stdout.splitlines())
+    assert page.locator("details [data-plotted]").count() == 0
+    page.get_by_role("button", name="Unfold all").click()
     _plot(page, "speedups")
-    shown = page.locator("[data-plotted]").count()
     page.evaluate("""() => {
       window.addEventListener("beforeprint", () => {
         document.body.dataset.printed = [...document.querySelectorAll(".plot")]
@@ -262,11 +266,10 @@ def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
           .join(" ");
       });
     }""")
-    path = tmp_path / "report.pdf"
     page.pdf(path=path)
     figures = reports.plotly_figures(source)
     printed = page.evaluate("document.body.dataset.printed").split()
-    assert len(printed) == len(figures) == 5 + 5 * 3
+    assert len(printed) == len(figures) == 5 + 4 * 3
     assert all(each.startswith("light") and not each.endswith("0") for each in printed)
     text = subprocess.run(["pdftotext", path, "-"], stdout=subprocess.PIPE, text=True, check=True)
     titles = Counter(
@@ -281,10 +284,24 @@ def test_a_pdf_has_every_figure_also_of_folded_tasks(visit, scheme, tmp_path):
     kinds = [line.split()[2] for line in images.stdout.splitlines()[2:]]
     assert kinds.count(b"image") == 3  # the heat maps
     # The page is as before.
-    assert page.locator("details.task[open]").count() == 1
-    assert page.locator("details.task:not([open]) [data-plotted]").count() == 0
-    assert page.locator("[data-plotted]").count() >= shown
     assert page.locator("#figure-speedups .plot").get_attribute("data-plotted") == scheme
+
+
+def test_each_task_stands_once_and_paper_has_four_pages(visit, tmp_path):
+    source = sample(16, built=0)
+    page = visit(source, viewport={"width": 1440, "height": 900})
+    labels = [task.key.workload.key for task in source.tasks(2)]
+    listed = page.locator("tbody tr:visible, details.task > summary:visible, .annotation:visible")
+    shown = [text.replace("\n", " ") for text in listed.all_inner_texts()]
+    assert len(labels) == 16
+    assert [sum(label in text for text in shown) for label in labels] == [1] * 16
+    page.pdf(path=tmp_path / "report.pdf")
+    facts = subprocess.run(
+        ["pdfinfo", tmp_path / "report.pdf"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert int(facts.stdout.partition("Pages:")[2].split()[0]) <= 4
+    page.get_by_role("link", name="matmul").first.click()
+    assert page.locator("details.task[open]").count() == 1
 
 
 @pytest.mark.full
@@ -303,6 +320,7 @@ def test_the_browser_finds_text_of_tasks_that_were_never_opened(visit):
 @pytest.mark.full
 def test_a_cell_of_the_map_opens_its_task(visit):
     page = visit(sample(3, built=0))
+    page.locator("#comparison-map").evaluate(_UNFOLD)
     page.locator("#comparison-map tbody tr").nth(1).locator("a").last.click()
     opened = page.locator("details.task[open]")
     assert opened.count() == 1
@@ -310,11 +328,14 @@ def test_a_cell_of_the_map_opens_its_task(visit):
 
 
 @pytest.mark.full
-def test_narrow_pages_do_not_scroll_sideways(visit):
-    page = visit(sample(3), viewport={"width": 400, "height": 800})
-    page.locator("details.task > summary").first.click()
+def test_narrow_pages_break_no_word_and_do_not_scroll_sideways(visit):
+    page = visit(sample(3), viewport={"width": 390, "height": 800})
+    page.get_by_role("button", name="Unfold all").click()
     _plot(page, "speedups")
-    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert list_broken_words(page) == []
+    page.add_style_tag(content="td { word-break: break-all; max-width: 3rem; }")
+    assert list_broken_words(page) != []
 
 
 @pytest.mark.full
@@ -323,8 +344,10 @@ def test_the_page_can_be_read_without_scripts(visit):
     assert page.locator("#leaderboard-table tbody tr:visible").count() == 2
     assert not page.get_by_label("Filter").is_visible()
     assert not page.locator(".plot").first.is_visible()
+    page.locator("#leaderboard > details > summary").last.click()
     page.locator("#figure-speedups summary").click()
     assert page.locator("#figure-speedups table").is_visible()
+    page.locator("#tasks > details > summary").click()
     page.locator("details.task > summary").first.click()
     assert page.locator("details.task[open] .finals table").is_visible()
 
@@ -345,7 +368,7 @@ def test_hostile_text_does_nothing(visit):
         for n, t in enumerate(source.trial_lists[info.task_id])
     ]
     page = visit(source)
-    page.locator("details.task > summary").first.click()
+    page.get_by_role("button", name="Unfold all").click()
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         page.wait_for_function("node => node.dataset.plotted", arg=plot.element_handle())

@@ -171,18 +171,32 @@ def test_large_searches_are_thinned_but_summarised_whole():
     assert list(medians.x) == pytest.approx([1.5, 1.5], abs=1e-3)
 
 
-def test_plotly_accepts_every_figure():
-    moments = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
-    results = pd.DataFrame(
+def _results(oldest: float) -> pd.DataFrame:
+    """Two runs of one workload. oldest: time of the first over that of the second."""
+    return pd.DataFrame(
         {
             "series": "M=64",
             "segment": [0, 1],
-            "started": moments,
-            "relative": [1.1, 1.0],
+            "run": [3, 12],
+            "revision": ["01a2659", "4815765"],
+            "relative": [oldest, 1.0],
             "step": ["", "faster"],
-            "label": ["run 1", "run 2"],
+            "label": ["run 3", "run 12"],
         }
     )
+
+
+@pytest.mark.parametrize("oldest", [1.0, 1.1, 20.0])
+def test_the_axes_of_a_history_fit_its_times_and_name_its_revisions(oldest):
+    layout = figures.history(_results(oldest)).layout
+    low, high = layout.yaxis.range
+    assert 10**low < 1.0 <= oldest < 10**high
+    assert high - low == pytest.approx(math.log10(oldest * 1.02**2))
+    assert layout.xaxis.ticktext == ("3<br>01a2659", "12<br>4815765")
+    assert [line.x0 for line in layout.shapes] == [1]
+
+
+def test_plotly_accepts_every_figure():
     sizes = pd.DataFrame(
         {"size": [64, 128], "series": "table", "ratio": 1.0, "held_out": False, "label": "c"}
     )
@@ -201,7 +215,7 @@ def test_plotly_accepts_every_figure():
     )
     drawn = [
         figures.errors(inexact, "precision", 0.002),
-        figures.history(results),
+        figures.history(_results(1.1)),
         figures.ranges(sizes, [96]),
         figures.timeline(spans),
         # Figures of a page are validated where they are made for notebooks.

@@ -105,9 +105,9 @@ def test_plotly_is_there_once(html):
 
 def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
     figures = page.all("figure")
-    # The overview, static facts, depths, failures and noise, and five for each of the five timed
-    # tasks: two of convergence, parameters, the map of two, finals.
-    assert len(figures) == 5 + 5 * 5
+    # The overview, static facts, depths, failures and noise, and four for each of the five timed
+    # tasks: convergence, parameters, the map of two, finals.
+    assert len(figures) == 5 + 4 * 5
     for figure in figures:
         assert len(figure.one("figcaption").text) > 20
         table = figure.one("table")

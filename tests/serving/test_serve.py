@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from made_up_spaces import synthesize
+from page_checks import list_broken_words, list_violations
 from serving_samples import CONFIG, HOSTILE, fill
 
 from results_db import Store, TaskKey, TrialRecord
@@ -124,8 +125,10 @@ def test_beyond_loopback_a_token_is_made(folder):
 
 
 def test_the_pages_lead_from_the_runs_to_a_trial(address):
-    _, runs = ask(address)
+    _, runs = ask(address, "/runs")
+    assert runs == ask(address)[1]
     assert '<a href="/runs/2">2</a>' in runs
+    assert "<td>1 faster</td>" in runs.replace(' class="short"', "")
     _, run = ask(address, "/runs/1")
     assert "softmax" in run
     assert 'href="/runs/1/tasks/1#' in run
@@ -159,7 +162,8 @@ def test_the_page_of_a_task_is_made_anew_for_its_own_trials_only(tmp_path):
 
 def test_two_runs_are_compared(address):
     _, form = ask(address, "/compare")
-    assert '<option value="1">' in form
+    assert '<option value="1" selected>' in form
+    assert form.count('<select name="') == 2
     _, found = ask(address, "/compare?a=1&b=2")
     assert "Run 2 against run 1: 1 faster, 0 slower" in found
     answer, text = ask(address, "/compare?a=nobody&b=2")
@@ -250,10 +254,16 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
         page.locator("#listing tbody tr").get_by_role("link").click()
         page.locator("details.task[open]").wait_for()
         page.goto(f"{address}compare")
-        page.locator("[name=a]").fill("1")
-        page.locator("[name=b]").fill("2")
+        page.get_by_label("Run").select_option("2")
+        page.get_by_label("against").select_option("1")
         page.get_by_role("button", name="Compare").click()
         page.get_by_text("Run 2 against run 1").wait_for()
+        for path in ("", "runs/3", "compare?a=1&b=2", "history/softmax"):
+            page.goto(f"{address}{path}")
+            assert list_violations(page) == []
+            page.set_viewport_size({"width": 390, "height": 900})
+            assert set(list_broken_words(page)) <= {"script", "alert", "onerror"}
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.close()
     assert trouble == []
 
