@@ -5,7 +5,7 @@
 
 The first writes `report.png`, the report's first screen, and, of a report with a range of sizes,
 `range.png` into the folder; Chromium is the one that `scripts/system-packages browser` installs.
-The second runs `tuner demo` and writes `demo.svg`, what it prints on a terminal of 100 columns, and
+The second runs `tuner demo` and writes `demo.svg`, what it prints on a terminal of 150 columns, and
 `example_report.html`, its report.
 """
 
@@ -29,7 +29,7 @@ from rich.text import Text
 CHROMIUM = "/usr/bin/chromium"
 #: The part of the report that the README shows, in pixels.
 _WIDTH, _HEIGHT = 1200, 1080
-_COLUMNS = 100
+_COLUMNS = 150
 
 
 def main() -> None:
