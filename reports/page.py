@@ -26,9 +26,8 @@ from results_db.config_text import format_triton_config
 from results_db.stored_records import RunInfo
 from search_spaces.records import canonical_json
 
+_FILTERS = (canonical_json, clean, count, format_triton_config, pairs, script_json)
 _HERE = Path(str(files("reports")))
-#: Longest text of a table that is not wrapped, characters.
-_SHORT = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +116,6 @@ def render_sections(head: Head, sections: Sequence[Section], *, figures: bool = 
             ),
         )
     )
-
-
-def short(value: object) -> Markup:
-    """The class of a table's cell whose text stays on one line."""
-    return Markup(' class="short"' if len(f"{value}") <= _SHORT else "")
-
-
-_FILTERS = (canonical_json, clean, count, format_triton_config, pairs, script_json, short)
 
 
 @lru_cache(maxsize=1)

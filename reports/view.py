@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
 from reports.source import RunData
-from reports.task_data import TaskData
 from search_spaces.errors import TunerError
 
 Cell = str | int | float | None
@@ -179,8 +179,6 @@ class ListingCell:
     meaning: str = ""
     #: The value by which its column is sorted, where the text is not; empty sorts last.
     sort: str | None = None
-    #: The task whose outcome the cell shows in place of a text.
-    task: TaskData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +190,6 @@ class ListingRow:
     anchor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Picker:
-    """A form that asks for the runs to compare."""
-
-    #: (name in the query, label, value) of each field.
-    fields: Sequence[tuple[str, str, str]]
-    #: (value, label) of the runs in its menus.
-    known: Sequence[tuple[str, str]] = field(default=())
-
-
 def list_section(
     name: str,
     title: str,
@@ -210,11 +198,13 @@ def list_section(
     *,
     paragraphs: Sequence[str] = (),
     links: Sequence[tuple[str, str]] = (),
-    picker: Picker | None = None,
+    menus: Sequence[tuple[str, str, str]] = (),
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> Section:
-    """A section of paragraphs, one listing and links (address, text) below it.
+    """A section of a form, paragraphs, one listing and links (address, text) below it.
 
-    All text is escaped.
+    menus: (name in the query, label, chosen value). options: the labels of their values. All text
+    is escaped.
     """
     context = {
         "name": name,
@@ -222,7 +212,8 @@ def list_section(
         "rows": list(rows),
         "paragraphs": paragraphs,
         "links": links,
-        "picker": picker,
+        "menus": menus,
+        "options": options,
     }
     return Section(name, title, "listing.html.j2", context)
 

@@ -65,14 +65,11 @@ def count_verdicts(found: Sequence[TaskComparison]) -> str:
     """How many comparisons have each verdict: `0 faster, 1 slower, 14 same within 1.9 %`."""
     counts = Counter(Verdict.SAME if each.alike else each.verdict for each in found)
     within = max((each.alike for each in found), default=0.0)
-    words = [f"{counts[each]} {each}" for each in (Verdict.FASTER, Verdict.SLOWER)]
-    if counts[Verdict.SAME]:
-        words.append(f"{counts[Verdict.SAME]} {describe_same(within)}")
-    if counts[Verdict.UNDECIDED]:
-        words.append(f"{counts[Verdict.UNDECIDED]} undecided")
-    if counts[None]:
-        words.append(f"{counts[None]} task{'s' * (counts[None] > 1)} in one of them only")
-    return ", ".join(words)
+    texts: dict[Verdict | None, str] = {each: each for each in Verdict}
+    texts[Verdict.SAME] = describe_same(within)
+    texts[None] = f"task{'s' * (counts[None] > 1)} in one of them only"
+    shown = [each for each in texts if counts[each] or each in (Verdict.FASTER, Verdict.SLOWER)]
+    return ", ".join(f"{counts[each]} {texts[each]}" for each in shown)
 
 
 def compare_runs(old: Sequence[TaskInfo], new: Sequence[TaskInfo]) -> list[TaskComparison]:

@@ -28,7 +28,7 @@ from rich.text import Text
 
 CHROMIUM = "/usr/bin/chromium"
 #: The part of the report that the README shows, in pixels.
-_WIDTH, _HEIGHT = 1200, 1080
+_WIDTH, _HEIGHT = 1200, 1640
 _COLUMNS = 150
 
 

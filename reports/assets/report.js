@@ -71,10 +71,7 @@
     each("[data-plotted]", draw);
   });
   document.getElementById("unfold")?.addEventListener("click", () =>
-    each("section > details, details.task", (part) => {
-      fill(part);
-      part.open = true;
-    }),
+    each("section > details, details.task", (part) => part.setAttribute("open", "")),
   );
 
   // -- all trials of a task: only the rows in view are in the document --------------------------
@@ -187,7 +184,7 @@
   later(fillNext);
 
   each("details.task", (task) => {
-    task.addEventListener("toggle", () => task.open && !printing && unfold(task));
+    task.addEventListener("toggle", () => task.open && unfold(task));
     if (task.open) unfold(task);
   });
 
@@ -297,7 +294,7 @@
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
-    for (let node = target.querySelector(":scope > details") ?? target; node; node = node.parentElement) {
+    for (let node = target.querySelector(":scope > .part") ?? target; node; node = node.parentElement) {
       if (node.tagName === "DETAILS") node.open = true;
     }
     target.scrollIntoView();

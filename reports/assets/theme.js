@@ -2,11 +2,9 @@
 (() => {
   const root = document.documentElement;
   root.classList.replace("no-js", "js");
-  let chosen = null;
+  let chosen;
   try {
     chosen = localStorage.getItem("tuner-report-theme");
-  } catch {
-    chosen = null;
-  }
+  } catch {}
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
 })();

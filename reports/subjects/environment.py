@@ -10,7 +10,7 @@ from statistics import median
 
 from reports.quantity import NOTHING, plain, size
 from reports.source import RunData
-from reports.view import Section, SectionSpec
+from reports.view import Section, SectionSpec, Table
 from results_db.stored_records import RunInfo, TaskInfo
 from search_spaces.records import Device, Toolchain
 
@@ -55,7 +55,7 @@ def build(data: RunData) -> Section:
         "run": _run(data.run),
         "clocks": _clocks(data),
         "previous": data.previous,
-        "changes": list_environment_changes(data),
+        "changes": Table.of(("fact", "before", "now"), list_environment_changes(data)),
     }
     return Section("environment", "Environment", "environment.html.j2", context, folded=True)
 

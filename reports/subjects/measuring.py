@@ -96,7 +96,6 @@ def _cells(task: TaskData) -> list[ListingCell]:
             sort=f"{checked.count(False)}",
         ),
         ListingCell(sum((trial.spill_bytes or 0) > 0 for trial in trials)),
-        ListingCell("", lines=(f"{task.ties} equally fast",) if task.ties > 1 else (), task=task),
     ]
 
 

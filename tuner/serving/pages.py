@@ -17,7 +17,8 @@ from reports.history import view_history
 from reports.page import Head, describe_run, render_page, render_sections
 from reports.source import RunData, load
 from reports.subjects import build_sections
-from reports.view import ListingCell, ListingRow, Picker, Section, list_section
+from reports.task_data import TaskData
+from reports.view import ListingCell, ListingRow, Section, list_section
 from results_db import Store
 from results_db.errors import UnknownError
 from results_db.run_comparison import TaskComparison, compare_runs, count_verdicts
@@ -29,8 +30,8 @@ from tuner import tables
 from tuner.base.log_ratio import Verdict
 from tuner.campaign import lease
 from tuner.tables import exporters
-from tuner.views.column import Column, Listing, cell
-from tuner.views.outcomes import judge_outcome, list_tasks
+from tuner.views.column import Column, Listing, cell, columns_of
+from tuner.views.outcomes import list_tasks
 from tuner.views.progress_display import duration
 from tuner.views.runs import COMPARISON, RUNS, list_results, pick_run
 from tuner.views.runs import describe_run as describe_state
@@ -96,7 +97,7 @@ class Pages:
         words = [] if runs else ["There are no runs here yet."]
         to_run = dict.fromkeys(("run", "campaign"), lambda run: f"/runs/{run.run_id}")
         outcome = Column("against_fastest_baseline", self._judge_run)
-        rows = _lay_out(Listing((*_NAMED, outcome, *_LISTED), runs), to_run)
+        rows = _lay_out(Listing((*RUNS[:3], outcome, *_LISTED), runs), to_run)
         section = list_section("runs", "Runs", *rows, paragraphs=words, links=links)
         name = self._store.url.rpartition("/")[2]
         head = Head("Runs", name, above=_ABOVE, live="/live", mark=mark)
@@ -132,11 +133,10 @@ class Pages:
     def render_comparison(self, a: str, b: str) -> str:
         """What B ships against what A ships; a form that asks for both where one is missing."""
         runs = self._store.runs(limit=_RUNS)
-        known = {f"{run.run_id}": _name(run) for run in runs}
+        known = {f"{run.run_id}": f"{run.run_id} {run.campaign} {run.tag or ''}" for run in runs}
         known |= {text: text for text in (a, b) if text and text not in known}
         latest = [*known, "", ""]
-        fields = [("b", "Run", b or latest[0]), ("a", "against", a or latest[1])]
-        picker = Picker(fields, list(known.items()))
+        menus = [("b", "Run", b or latest[0]), ("a", "against", a or latest[1])]
         found: list[TaskComparison] = []
         words: list[str] = []
         if a and b:
@@ -149,7 +149,8 @@ class Pages:
             "Comparison",
             *_lay_out(Listing(COMPARISON, found)),
             paragraphs=words,
-            picker=picker,
+            menus=menus,
+            options=known,
         )
         return render_sections(Head("Compare", above=(_HOME,)), [section], figures=False)
 
@@ -196,7 +197,8 @@ class Pages:
         """How many tasks of a run are faster and slower than what one would run instead."""
         mark = self._mark(run)
         if mark not in self._outcomes:
-            found = Counter(judge_outcome(task) for task in self._store.tasks(run.run_id))
+            tasks = self._store.tasks(run.run_id)
+            found = Counter(TaskData(task, (), "", "").standing for task in tasks)
             words = (f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict])
             self._outcomes[mark] = ", ".join(words) or None
         return self._outcomes[mark]
@@ -227,12 +229,6 @@ def _has_driver(run: RunInfo) -> bool:
     return run.status == RunStatus.RUNNING and not lease.abandoned(run)
 
 
-def _name(run: RunInfo) -> str:
-    """A run as the menus of a comparison have it."""
-    begun = f"{run.started_at:%Y-%m-%d %H:%M}"
-    return " ".join(filter(None, [f"{run.run_id}", run.campaign, run.tag, begun]))
-
-
 def _describe_status(run: RunInfo) -> str:
     return "driver is dead" if lease.abandoned(run) else run.status
 
@@ -243,13 +239,10 @@ def _took(run: RunInfo) -> str | None:
     return duration((run.finished_at - run.started_at).total_seconds()).strip()
 
 
-#: The columns of the list of runs before the outcome, and those behind it.
-_NAMED: tuple[Column[RunInfo], ...] = tuple(
-    each for each in RUNS if each.name in ("run", "tag", "campaign")
-)
+#: The columns behind a run's name and outcome.
 _LISTED: tuple[Column[RunInfo], ...] = (
     Column("status", _describe_status),
-    *(each for each in RUNS if each.name in ("started_at", "seed")),
+    *columns_of("started_at", "seed"),
     Column("took", _took),
 )
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import canonical_json
 from tuner.base.inert_text import inert
-from tuner.base.log_ratio import LogRatio, Verdict, describe_same, split_ratio
+from tuner.base.log_ratio import LogRatio, describe_same, split_ratio
 from tuner.views.units import in_unit, make_heading
 
 R = TypeVar("R")
@@ -103,16 +103,12 @@ def verdict_column(
 ) -> Column[R]:
     """A verdict on a ratio; people read `same within 1.9 %` where its times are alike."""
 
-    def find_same(record: R) -> float:
-        found = ratio(record)
-        return found.alike if found else 0.0
-
     def show(record: R) -> object:
-        within = find_same(record)
-        return describe_same(within) if within else verdict(record)
+        found = ratio(record)
+        return describe_same(found.alike) if found and found.alike else verdict(record)
 
     def choose_tone(record: R) -> object:
-        return Verdict.SAME if find_same(record) else verdict(record)
+        return f"{show(record) or ''}".partition(" ")[0]
 
     return Column("verdict", verdict, show, tone=choose_tone)
 

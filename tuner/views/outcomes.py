@@ -101,12 +101,6 @@ def _judge(over: LogRatio | None) -> str:
     return (-over).verdict() if over else ""
 
 
-def judge_outcome(task: TaskInfo) -> str:
-    """The verdict on what ships, against the fastest baseline or, without one, the default."""
-    found = Outcome.of(task)
-    return _judge(found.over_baseline or found.over_default)
-
-
 def _best_us(each: TaskState) -> float | None:
     """The time of what ships or, unconfirmed, of the best trial."""
     return each.ships.median_us if each.ships else each.task.best_us

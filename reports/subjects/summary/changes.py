@@ -45,8 +45,8 @@ def _describe(each: TaskComparison, names: Mapping[int, tuple[str, str]]) -> Lis
     key = each.task.key
     href, label = names.get(each.task.task_id, ("", clean(f"{key.kernel} {key.workload.key}")))
     before, now = each.times_us
-    tone = each.verdict or ("new" if each.old is None else "gone")
-    tone = Verdict.SAME if each.alike else tone
+    missing = "new" if each.old is None else "gone"
+    tone = Verdict.SAME if each.alike else each.verdict or missing
     same = describe_same(each.alike) if each.alike else ""
     parts = [_describe_times(before, now), each.why, same, *_list_differences(each)]
     text = "; ".join(part for part in parts if part) if each.verdict else duration(now or before)
