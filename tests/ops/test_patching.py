@@ -393,6 +393,16 @@ def test_derivatives_of_layers_of_one_input(bias):
     assert run() is None
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_layers_run_one_by_one_after_one_of_them_got_a_bias(which):
+    layers, x = [torch.nn.Linear(6, 4, bias=False) for _ in range(2)], torch.randn(3, 6)
+    with torch.no_grad():
+        join_layers(layers)
+        assert run_joint(layers, x) is not None
+        layers[which].bias = torch.nn.Parameter(torch.ones(4))
+        assert run_joint(layers, x) is None
+
+
 def test_a_wrong_operator_is_noticed_once(monkeypatch):
     model, inputs = model_of("llama")
     expected = call(model, inputs)

@@ -202,8 +202,9 @@ def _run_at_once(
     then: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor | None:
     given = [each._parameters["weight"] for each in layers]
-    if layers[0]._parameters["bias"] is not None:
-        given += [each._parameters["bias"] for each in layers]
+    biases = [each._parameters["bias"] for each in layers]
+    if any(each is not None for each in biases):
+        given += biases
     shapes = _find_places(layers, given, x.dtype)
     if not shapes or not takes_plain((x,)):
         return None
