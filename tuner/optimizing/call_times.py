@@ -80,25 +80,23 @@ def device_seconds(call: Step) -> float:
     """How long the device is busy with a call: by records of the GPU, else wall-clock time."""
     call()
     wait()
-    if torch.cuda.is_available():
-        return _busy_seconds(call)
-    times = []
-    for _ in range(_RUNS):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return median(times)
+    return _busy_seconds(call) if torch.cuda.is_available() else _clock_seconds(call)
 
 
 def host_seconds(call: Step) -> float:
     """How long a call takes to return while the GPU works; 0 where there is none to wait for it."""
+    return _clock_seconds(call) if torch.cuda.is_available() else 0.0
+
+
+def _clock_seconds(call: Step) -> float:
+    """How long a call takes to return, by the clock; an earlier one is over before it begins."""
     times = []
-    for _ in range(_RUNS if torch.cuda.is_available() else 0):
+    for _ in range(_RUNS):
         wait()
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
-    return median(times or [0.0])
+    return median(times)
 
 
 def _busy_seconds(call: Step) -> float:
