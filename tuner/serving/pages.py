@@ -59,7 +59,7 @@ class Pages:
         self._store = store
         self._find_kernels = find_kernels
         self._marks: dict[tuple[int, int | None], tuple[float, str]] = {}
-        self._outcomes: dict[str, str | None] = {}
+        self._outcomes: dict[int, tuple[str, str | None]] = {}
         self._lock = threading.Lock()
 
     # -- what has changed --------------------------------------------------------------------------
@@ -196,12 +196,14 @@ class Pages:
     def _judge_run(self, run: RunInfo) -> str | None:
         """How many tasks of a run are faster and slower than what one would run instead."""
         mark = self._mark(run)
-        if mark not in self._outcomes:
+        known, outcome = self._outcomes.get(run.run_id, ("", None))
+        if known != mark:
             tasks = self._store.tasks(run.run_id)
             found = Counter(TaskData(task, (), "", "").standing for task in tasks)
             words = (f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict])
-            self._outcomes[mark] = ", ".join(words) or None
-        return self._outcomes[mark]
+            outcome = ", ".join(words) or None
+            self._outcomes[run.run_id] = mark, outcome
+        return outcome
 
     def _list_tasks(self, data: RunData) -> Section:
         run_id = data.run.run_id
