@@ -15,6 +15,7 @@ from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadEr
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from search_spaces.size_range import Range
+from tuner import runtime
 from tuner.api.databases import CallDatabase
 from tuner.api.range_result import RangeResult, range_result
 from tuner.api.result import TuneResult
@@ -96,6 +97,8 @@ def tune(
     a SQLAlchemy URL; by default a temporary one, which is removed with the last result that refers
     to it. trace: a file for what every process did when, for ui.perfetto.dev.
 
+    Of the ranks of a process group, the first that calls tunes, and all get its result.
+
     Raises `TunerError` for whatever the caller can correct.
     """
     kernel, workload = add_workload(kernel, workload, ranges)
@@ -104,7 +107,7 @@ def tune(
     )
     call = TuneCall(kernel, workloads_of(workload), options)
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
-        results = call.run(CallDatabase(database))
+        results = call.run_once(CallDatabase(database))
     return result_of(results, workload)
 
 
@@ -182,6 +185,21 @@ class TuneCall:
     options: CallOptions
     #: When the call began, by `time.monotonic`.
     started_s: float = field(default_factory=time.monotonic, compare=False)
+
+    def run_once(self, database: CallDatabase) -> list[TuneResult] | RangeResult:
+        """The results of `run`, of which one rank of a process group makes those of all."""
+        ranks = runtime.find_ranks()
+        if ranks is None:
+            return self.run(database)
+        kernel = self.kernel if isinstance(self.kernel, str) else self.kernel.name
+        name = f"tune {kernel} {self.workloads}"
+        try:
+            return ranks.make_once(name, lambda: self.run(database))
+        except runtime.Silent:
+            raise TunerError(
+                f"the rank that tunes {kernel} gives no sign of life",
+                "look at its log, or wait longer: TUNER_RANKS_TIMEOUT_S",
+            ) from None
 
     def run(
         self, database: CallDatabase, create_pool: CreatePool = None

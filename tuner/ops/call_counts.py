@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
 from search_spaces.records import Value
+from tuner import runtime
 from tuner.ops.operator import BEFORE_FORGETTING, OPERATORS, Decision
 
 #: Files that a folder of records holds; the oldest are deleted.
@@ -109,8 +110,12 @@ def rotate(folder: Path) -> None:
 
 
 def record_misses(environment: Mapping[str, str]) -> None:
-    """Write what this process misses, or all of it, where `TUNER_RECORD` names a folder."""
-    if folder := environment.get("TUNER_RECORD"):
+    """Write what this process misses, or all of it, where `TUNER_RECORD` names a folder.
+
+    Of the ranks of `torchrun`, rank zero alone writes.
+    """
+    folder = environment.get("TUNER_RECORD")
+    if folder and runtime.is_writer():
         also_known = environment.get("TUNER_RECORD_ALL") == "1"
         misses = Misses(Path(folder).absolute(), also_known=also_known)
         BEFORE_FORGETTING.append(misses.keep)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
 from tuner import runtime
 from tuner.api import session
@@ -71,9 +72,14 @@ def optimize(
 
     budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
     `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, and results of
-    the tuning, which are used again. Raises `TunerError` for a budget that is no duration, and what
-    the step raises.
+    the tuning, which are used again. Raises `TunerError` for a budget that is no duration and in
+    ranks of a process group, whose steps would have to keep pace, and what the step raises.
     """
+    if runtime.find_ranks() is not None:
+        raise TunerError(
+            "optimize runs a step in one process, and this is a rank of several",
+            "set TUNER_RECORD to a folder, and tune its calls in a campaign (from_model)",
+        )
     folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)
     record = record_step(step, folder, operators)

@@ -4,6 +4,7 @@
   key, for `_applied_kernel.py` too. `_plan.py` checks a config before its launch.
 - `_lookup.py`: a config by workload. `_table_files.py` finds the table, `_nearest.py` has the
   nearest-lookup rule, `_read.py` decodes the file format.
+- `_ranks.py`: ranks of a process group choose alike.
 - `_applications.py`: tables for kernels of libraries that import nothing of ours.
 - `_traced_launch.py`: launches that torch traces into a graph.
 - `identity.py`: the digest of a kernel's code.
@@ -31,6 +32,7 @@ from ._launch import Autotuned, autotune
 from ._lookup import clear, find_tables, lookup
 from ._names import file_stem, slug
 from ._nearest import move_towards
+from ._ranks import Silent, find_ranks, is_writer
 from ._read import TableError, read
 from ._table import SCHEMA, Table
 from ._table_files import is_for_device, load, staleness
@@ -46,6 +48,7 @@ __all__ = [
     "Hit",
     "KernelUse",
     "Rule",
+    "Silent",
     "Span",
     "Table",
     "TableError",
@@ -58,8 +61,10 @@ __all__ = [
     "clear",
     "current_device",
     "file_stem",
+    "find_ranks",
     "find_tables",
     "is_for_device",
+    "is_writer",
     "kernel_hash",
     "key_order",
     "load",

@@ -15,9 +15,11 @@ from ._applied_tables import AppliedTables
 from ._decorators import Decorated
 from ._lookup import MAX_CACHED
 from ._plan import choose_miss
+from ._ranks import agree
 from ._table import Table
 from ._traced_launch import STATE, SUBSTITUTES, watch_traces
 from ._warn import warn_once
+from .device_code import accepted_hashes
 
 #: Stands for the plan of a memo that was not seen yet; None is the plan of a known miss.
 _UNSEEN: Any = object()
@@ -55,7 +57,9 @@ class AppliedKernel:
             top.__class__ = self._plain_class
 
     def _own(self, grid: Any) -> Callable[..., Any]:
-        """What `kernel[grid]` is without tables."""
+        """What `kernel[grid]` is without tables; ranks of a process group tune alike."""
+        if self.tuner is not None:
+            agree(self.tuner, lambda: accepted_hashes(self.parts.jitted))
         found: Callable[..., Any] = self._plain_class.__getitem__(self.parts.top, grid)
         return found
 

@@ -19,6 +19,7 @@ from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._memo import Memos
 from ._plan import choose_miss
+from ._ranks import compare_tables
 from ._table import Table
 from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
 from ._text import printable
@@ -129,6 +130,7 @@ class AppliedTables:
         device = current_device()
         if device not in self._usable:
             self._usable[device] = self._fitting(device)
+            compare_tables(self._parts.base.__name__, self._usable[device])
         return self._usable[device]
 
     def _fitting(self, device: DeviceFacts | None) -> tuple[Table, ...]:

@@ -15,6 +15,7 @@ from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
+from ._ranks import agree
 from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._traced_launch import watch_traces
@@ -111,7 +112,8 @@ class Autotuned:
 
     A hit runs `fn` with the config of the table, as Triton does after tuning. `Config.pre_hook` is
     called; `reset_to_zero` and `restore_value` are not applied, since nothing is benchmarked. A
-    miss behaves like `triton.autotune` with the same arguments, unless `miss` is `default`.
+    miss behaves like `triton.autotune` with the same arguments, unless `miss` is `default`; ranks
+    of a process group agree on its config.
 
     Every instance is also a `triton.runtime.autotuner.Autotuner`. `best_config` is the config of
     the latest launch, from a table or tuned. `cache`, `configs_timings` and `bench_time` describe
@@ -224,6 +226,7 @@ class Autotuned:
 
     def _tune_alone(self, *args: Any, **kwargs: Any) -> Any:
         with _MISS:
+            agree(self, lambda: self._sources)
             return self._tune(*args, **kwargs)
 
     def _launch(

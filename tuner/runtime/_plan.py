@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
+from ._ranks import tunes_nothing
 from ._text import printable
 from ._warn import warn_once
 from .device_code import place_text
@@ -63,7 +64,8 @@ class Plan:
 def choose_miss(given: Miss | None = None) -> Miss:
     """What a miss does: as given, else as the environment variable TUNER_MISS says, else `tune`.
 
-    Raises ValueError for another word that is given; one in the variable is logged once.
+    Ranks of a process group launch the default where TUNER_RANKS says `table-only`. Raises
+    ValueError for another word that is given; one in the variable is logged once.
     """
     if given is not None:
         if given not in _MISSES:
@@ -73,8 +75,8 @@ def choose_miss(given: Miss | None = None) -> Miss:
     if word not in _MISSES:
         shown = printable(word, 40)
         warn_once((_VARIABLE, word), f"{_VARIABLE} is {shown}, not tune or default; misses tune")
-        return "tune"
-    return "default" if word == "default" else "tune"
+        word = "tune"
+    return "default" if word == "default" or tunes_nothing() else "tune"
 
 
 def plan_default(

@@ -12,6 +12,7 @@ from ._cpu import cpu_device
 from ._device import takes_siblings, version
 from ._device_facts import DeviceFacts
 from ._names import file_stem, replace_unsafe
+from ._ranks import compare_tables
 from ._read import MAX_BYTES, TableError, read
 from ._table import Table
 from ._text import printable
@@ -81,7 +82,8 @@ def find_table(
     siblings = takes_siblings() if siblings is None else siblings
     memo = (kernel, paths, device, sources, stale, siblings)
     if memo not in _found:
-        _found[memo] = _find(*memo)
+        found = _found[memo] = _find(*memo)
+        compare_tables(kernel, [] if found.table is None else [found.table])
     return _found[memo]
 
 
@@ -104,6 +106,7 @@ def list_tables(
             found += own if near is None else [(2, near)]
         ranked = sorted(found, key=lambda pair: pair[0])
         _listed[memo] = tuple(table for _, table in ranked), "; ".join(problems[:2])
+        compare_tables(kernel, _listed[memo][0])
     return _listed[memo]
 
 
