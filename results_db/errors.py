@@ -32,6 +32,7 @@ _HINTS = (
     ("authentication", "check user and password in database.url"),
     ("does not exist", "create it with `createdb`, or check the name in database.url"),
     ("connection", "check host and port in database.url and that the server runs"),
+    ("[errno", "check that the folder is one and is writable, or set database.url"),
 )
 
 

@@ -90,11 +90,6 @@ class RunStore(Transactions):
         """Write a heartbeat of the driver that holds the run."""
         self._change_run(run_id, {"heartbeat_at": clock.now()})
 
-    def set_run_status(self, run_id: int, status: RunStatus) -> None:
-        """Set `running`, or set `interrupted`, `failed` or `finished` with the end time."""
-        finished_at = None if status == RunStatus.RUNNING else datetime.now(UTC)
-        self._change_run(run_id, {"status": status, "finished_at": finished_at})
-
     def finish_run(self, run_id: int, status: RunStatus, summary: Mapping[str, Any]) -> None:
         """End a run with its status and summary, and release its lease.
 

@@ -10,6 +10,7 @@ the disk is full. The content goes to a draft in the same folder, which then tak
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -59,6 +60,8 @@ def draft_of(path: Path, *, durable: bool = True) -> Iterator[Path]:
     failure. Private caches do without, which saves milliseconds per file. When the block raises,
     the draft is removed and `path` stays as it was. Raises OSError.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", f"{path}")
     # Short enough for the 255 bytes of a file name, also in four-byte characters.
     draft = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
     try:

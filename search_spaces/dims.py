@@ -28,6 +28,10 @@ class Dims(Mapping[str, Kind]):
     """
 
     def __init__(self, **kinds: Kind) -> None:
+        for name, kind in kinds.items():
+            if not isinstance(kind, int | range | tuple) and kind not in (int, bool, float):
+                text = f'write {name}=int, or all values as a tuple: {name}=("float16",)'
+                raise WorkloadError(f"dim {name} is {kind!r}, which is no kind of dim", text)
         self._kinds = kinds
 
     def __getitem__(self, name: str) -> Kind:

@@ -308,7 +308,9 @@ def _import_failed(spec: str, error: BaseException) -> KernelError:
         return KernelError(f"kernel {spec}: {error}", error.remedy)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     hint = "correct the module, and try `python -c 'import ...'` on it"
-    if missing:
+    if isinstance(error, TunerError):
+        hint = error.hint
+    elif missing:
         hint = f"install {missing}, or add its folder to the import path"
     elif has_several():
         hint += "; if it cannot be imported for two devices, run each target separately"

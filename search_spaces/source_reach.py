@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -87,16 +87,6 @@ def reach_of(
             named.add(origin)
             waiting.append((origin, imported))
     return reach
-
-
-def digest_code(files: Iterable[str]) -> str:
-    """A digest of what Python files say: of their syntax trees, whatever their order and layout.
-
-    Comments, docstrings and blank lines do not count; a file that does not parse counts by its
-    bytes.
-    """
-    said = sorted(text_of(file).digest for file in files)
-    return hashlib.sha256("".join(said).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

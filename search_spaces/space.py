@@ -67,6 +67,8 @@ def _check_names(parameters: Sequence[Parameter], constraints: Sequence[Constrai
     for kind, items in (("parameter", parameters), ("constraint", constraints)):
         seen: set[str] = set()
         for item in items:
+            if not hasattr(item, "name"):
+                raise SpaceError(f"{item!r:.60} is no {kind}", f"declare a {kind} with a name")
             if item.name in seen:
                 raise SpaceError(f"{kind} {item.name} is declared twice", "rename or remove one")
             seen.add(item.name)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.bound import BoundSpace
 from search_spaces.edges import check_edges
-from search_spaces.errors import KernelError, TunerError, WorkloadError
+from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.measured_defaults import measured_default
 from search_spaces.near_names import did_you_mean
@@ -27,8 +27,11 @@ def guard_call(
     """Turn an exception of the kernel's own code into a `KernelError` that names the place."""
     try:
         yield
-    except TunerError:
-        raise
+    except TunerError as error:
+        if not isinstance(error, SpaceError) or kernel.name in error.message:
+            raise
+        text = f"{place(kernel, method, workload)}: {error.message}"
+        raise SpaceError(text, error.hint) from error
     except Exception as error:
         text = _find_missing_dim(error, workload) or one_line(error)
         raise KernelError(f"{place(kernel, method, workload)} raises {text}", hint) from error
@@ -106,10 +109,14 @@ def check(kernel: Kernel, workload: Workload) -> None:
             raise WorkloadError(
                 f"{kernel.name} cannot take workload {workload.key!r}: {message}", error.hint
             ) from error
-    # By default cost() and outputs() follow from the inputs: a mistake there is said to be theirs.
+    # By default cost() and outputs() follow from these: a mistake there is said to be theirs.
     if type(kernel).make_inputs is Kernel.make_inputs:
         with guard_call(kernel, "inputs", workload):
             kernel.inputs(workload)
+    if type(kernel).outputs is Kernel.outputs:
+        own = type(kernel).reference is not Kernel.reference
+        with guard_call(kernel, "reference" if own else "eager", workload):
+            kernel.outputs(workload)
     with guard_call(kernel, "cost", workload):
         cost = kernel.cost(workload)
     if not isinstance(cost, Cost) or not all(map(_is_amount, (cost.flops, cost.bytes))):

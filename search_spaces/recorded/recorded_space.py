@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from search_spaces.atomic_file import write_atomic
+from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
 from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
 from search_spaces.records import (
@@ -84,14 +84,7 @@ class RecordedSpace:
         target = Path(path)
         if target.suffix == ".gz":
             raw = gzip.compress(raw, mtime=0)
-        try:
-            write_atomic(target, raw)
-        except OSError as error:
-            reason = error.strerror or f"{error}"
-            raise TunerError(
-                f"{path}: cannot be written ({reason})",
-                "give a file in a folder that exists and has space",
-            ) from error
+        write_output(target, raw, "give another file, or free some space")
 
     def __getitem__(self, config: Config) -> RecordedConfig:
         """What was recorded of a config; raises KeyError when nothing was."""

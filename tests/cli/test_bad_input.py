@@ -25,22 +25,6 @@ def refused(result, *words: str, code: int = 2) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rn"], ["No such command 'rn'", "Did you mean 'run'"]),
-        (["run"], ["there are no campaigns in"]),
-        (["run", "c", "--trails", "5"], ["No such option: --trails", "--trials"]),
-        (["run", "c", "--trials", "many"], ["'--trials'", "valid integer"]),
-        (["run", "c", "--trials", "0"], ["'--trials'", "greater than or equal to 1"]),
-        (["status", "--format", "xml"], ["'xml' is not one of"]),
-        (["status", "1", "2"], ["unexpected extra argument"]),
-    ],
-)
-def test_usage(tuner, arguments, words):
-    refused(tuner(*arguments), *words)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
         (["promote", "1", "--to", ""], "to: an empty path"),
         (["export", "--output="], "output: an empty path"),
         (["schedule", "list", "--config", ""], "config: an empty path"),
@@ -90,16 +74,6 @@ def test_no_configuration_here(tuner):
     result = tuner("run", "quickstart")
     refused(result, "there are no campaigns")
     assert "tuner init" in result.hint
-
-
-def test_an_unknown_campaign_names_the_nearest(tuner, folder):
-    campaign_file(folder, kernel_file(folder))
-    (folder / "config.yaml").write_text(
-        (folder / "config.yaml").read_text().replace("  c:", "  nightly:")
-    )
-    result = tuner("run", "nihgtly", "--dry-run")
-    refused(result, "no campaign 'nihgtly'")
-    assert "nightly" in result.hint
 
 
 def test_a_kernel_that_does_not_import(tuner, folder):
@@ -185,11 +159,6 @@ def test_a_kernel_without_results_names_the_nearest(tuner, url):
     assert "did you mean 'softmax'" in tuner("forget", "--kernel", "softmx").err
     # One that is known by name, though nothing of it is stored.
     assert "did you mean 'layer_norm'" in tuner("best", "layernorm").err
-
-
-def test_an_exporter_that_does_not_exist(tuner, folder):
-    fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
-    refused(tuner("export", "--format", "tunr"), "tunr")
 
 
 def test_a_disk_that_is_full_while_a_report_is_written(tuner, folder):

@@ -220,7 +220,7 @@ BAD = {
         ["verify", "cpu_pointwise", "--workload", "rows=-3 cols=8 dtype=float32"],
         "cpu_pointwise cannot take workload",
     ),
-    "samples": (["bench", "K", "--samples", "none/raw.json"], "--samples none/raw.json"),
+    "samples": (["bench", "K", "--samples", "none/raw.json"], "none/raw.json cannot be written"),
     "pairs": (["bench", "K", "--pairs", "2"], "'--pairs'"),
     "method": (["bench", "K", "--method", "sundial"], "'sundial' is not one of"),
     "both": (["verify", "K", "--all", "--sample", "3"], "exclude each other"),

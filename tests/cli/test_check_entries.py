@@ -225,8 +225,8 @@ def test_nothing_is_measured_where_all_binaries_are_known(tuner, folder, space):
 def test_usage(tuner, folder):
     (folder / "empty").mkdir()
     missing = tuner("check", "none.json", "--level", "measure")
-    assert missing.code == 1
-    assert "none.json: cannot be read" in missing.err
+    assert missing.code == 2
+    assert "none.json: there are no tables" in missing.error
     assert "there are no tables" in tuner("check", "empty", "--level", "measure").error
     assert "--retune measures" in tuner("check", "empty", "--retune", "--level", "build").error
     assert "--trials" in tuner("check", "empty", "--trials", 3).error

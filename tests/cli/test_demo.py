@@ -85,4 +85,4 @@ def test_a_folder_that_is_a_file_is_refused_in_one_line(tuner, folder):
     (folder / "taken").write_text("")
     result = tuner("demo", "taken")
     assert result.code == 2
-    assert "cannot write" in result.error
+    assert "cannot be written" in result.error

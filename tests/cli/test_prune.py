@@ -59,7 +59,7 @@ def test_runs_that_are_referred_to_are_kept_and_say_why(tuner, five_runs, folder
         mine = held.ensure_task(running.run_id, task.key, flops=1.0, bytes=1.0, tolerance=None)
         held.record_trial(mine.task_id, TrialRecord("mine", 0, BEST, Status.CORRECT))
         stopped = store.begin_run("nightly", "spec", 1, {}, {})
-        store.set_run_status(stopped.run_id, "interrupted")
+        store.finish_run(stopped.run_id, "interrupted", {})
         store.tag_run(1, "baseline")
     for run, place in ((2, "a"), (3, "b"), (4, "b")):
         assert tuner("export", run, "-o", folder / place).code == 0

@@ -191,7 +191,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(TunerError, match="cannot be read"):
         RecordedSpace.load(tmp_path / "nothing.json")
     with pytest.raises(TunerError, match="cannot be written"):
-        synthesize(5).save(tmp_path / "no_folder" / "space.json")
+        synthesize(5).save(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -137,7 +137,6 @@ class StoreContract(Refusals, Events, Forgetting):
             lambda: frozen.record_selection(task.task_id, SELECTION, BASELINES),
             lambda: frozen.ensure_task(task.run_id, other, flops=1, bytes=1, tolerance=None),
             lambda: frozen.beat(task.run_id),
-            lambda: frozen.set_run_status(task.run_id, "failed"),
             lambda: frozen.finish_run(task.run_id, "finished", {}),
         ):
             with pytest.raises(LeaseLostError, match="held by b:2"):
@@ -161,13 +160,11 @@ class StoreContract(Refusals, Events, Forgetting):
         assert store.unfinished_run("nightly", "h1") == second
         store.finish_run(second.run_id, "finished", {"trials": 3})
         assert store.unfinished_run("nightly", "h1") == first
-        store.set_run_status(first.run_id, "interrupted")
+        store.finish_run(first.run_id, "interrupted", {})
         resumed = store.unfinished_run("nightly", "h1")
         assert resumed is not None
         assert resumed.finished_at is not None
-        store.set_run_status(first.run_id, "running")
-        assert store.run(first.run_id) == first
-        store.set_run_status(first.run_id, "failed")
+        store.finish_run(first.run_id, "failed", {})
         assert store.unfinished_run("nightly", "h1") is None
         assert store.run(second.run_id).summary == {"trials": 3}
         assert [run.campaign for run in store.runs(limit=2)] == ["weekly", "nightly"]

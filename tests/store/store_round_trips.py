@@ -215,7 +215,7 @@ class Refusals:
             lambda: store.record_trial(99, trial(0)),
             lambda: store.record_selection(99, SELECTION, BASELINES),
             lambda: store.set_stage(99, "done"),
-            lambda: store.set_run_status(99, "failed"),
+            lambda: store.finish_run(99, "failed", {}),
             lambda: store.run(99),
             lambda: store.ensure_task(99, KEY, flops=1, bytes=1, tolerance=None),
             lambda: store.record_export("t.json", "tuner", 99, "00"),

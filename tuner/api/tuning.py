@@ -127,6 +127,10 @@ def add_workload(
 ) -> tuple[str | Kernel, Dims | RangeDims | Sequence[Dims]]:
     """A kernel and what to tune it for; the workloads of captured calls are the calls."""
     if not isinstance(kernel, str | Kernel):
+        if not hasattr(kernel, "declare"):
+            raise TunerError(
+                f"{kernel!r:.60} is no kernel", 'pass "file.py:object", a name, or an instance'
+            )
         if workload is not None:
             raise TunerError(
                 "captured calls have their own workloads",
@@ -154,7 +158,7 @@ def add_workload(
 
 def workloads_of(workload: Dims | RangeDims | Sequence[Dims]) -> tuple[Workload, ...]:
     """The workloads of the argument; raises `TunerError` for an empty sequence and other types."""
-    listed = [workload] if isinstance(workload, Workload | Mapping) else list(workload)
+    listed = [workload] if isinstance(workload, Workload | Mapping | str) else list(workload)
     hint = 'pass a mapping of dims, such as {"n": 1024}, or a list of them'
     if not listed:
         raise TunerError("there is no workload to tune", hint)

@@ -78,7 +78,7 @@ def campaign_of(settings: Settings, name: str) -> CampaignConfig:
     known = ", ".join(sorted(settings.campaigns)) or "none"
     raise TunerError(
         f"no campaign {name!r} in the configuration{did_you_mean(name, settings.campaigns)}",
-        f"campaigns in config.yaml: {known}",
+        f"campaigns in config.yaml: {known}; or a kernel's place, from `tuner spaces list`",
     )
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from results_db.shipped import describe_ratio
-from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner.base.log_ratio import split_ratio
 from tuner.cli.command_context import TraceOption, settings_of, traced_command
@@ -138,12 +137,15 @@ def bench(
     from tuner.campaign import early_start
 
     early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])])
+    from search_spaces.atomic_file import write_output
     from tuner import compare as library
+    from tuner.traces.recording import check_writable
 
     overrides = {"measure.method": method, "measure.cache": cache, "measure.final_pairs": pairs}
     given = {key: value for key, value in overrides.items() if value is not None}
     settings, base = settings_of(settings_file, given)
-    _check_writable(samples)
+    if samples is not None:
+        check_writable(samples, "--samples")
     bench_target = library.bench_target(
         settings, base, kernel, workloads=workload or (), target=target
     )
@@ -162,19 +164,14 @@ def bench(
         passes = library.compare(settings, tasks, on_progress)
     _emit_passes(passes, style)
     if samples is not None:
-        samples.write_text(json.dumps([_raw(item) for item in passes], indent=1) + "\n")
+        text = json.dumps([_raw(item) for item in passes], indent=1) + "\n"
+        write_output(samples, text.encode(), "name another file, or free some space")
     for item in passes:
         _note_pass(item)
     note("these results are not stored; `tuner run` stores its results")
     configs = [row for item in passes for row in item.rows if row.kind == "config"]
     if any(row.status is not Status.CORRECT for row in configs):
         raise typer.Exit(1)
-
-
-def _check_writable(path: Path | None) -> None:
-    """Refuse a path that cannot be written before time is spent on measuring."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise TunerError(f"--samples {path}: cannot be written", "name another file")
 
 
 def _emit_passes(passes: Sequence[Pass], style: Format) -> None:

@@ -124,7 +124,8 @@ def _list_known(
 
     tasks = store.tasks_by_number(list(chosen))
     rows = list_winners(list(tasks.values()), parts=parts, more=describe_state)
-    return rows, _nothing(confirmed, kernel, name, workloads, device)
+    remedy = "`tuner status` says why" if store.list_kernels() else FIRST_RUN
+    return rows, _nothing(confirmed, kernel, name, workloads, device, remedy)
 
 
 def _nothing(
@@ -133,6 +134,7 @@ def _nothing(
     kernel: str | None,
     workloads: Sequence[str],
     device: str | None,
+    remedy: str,
 ) -> str:
     from search_spaces import registry
 
@@ -147,7 +149,7 @@ def _nothing(
     filters += [f"--device {device}"] if device else []
     if names and filters:
         return f"no confirmed result matches {' '.join(filters)}"
-    return f"no run has confirmed a result yet: {FIRST_RUN}"
+    return f"no run has confirmed a result yet: {remedy}"
 
 
 def _is_device(task: ConfirmedTask, text: str) -> bool:

@@ -12,7 +12,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
-from tuner.cli.check_entries import TABLES_HINT, check_entries
+from tuner.cli.check_entries import check_entries
 from tuner.cli.check_library import LibraryOptions, examine_library
 from tuner.cli.command_context import (
     ConfigOption,
@@ -175,11 +175,9 @@ def _read_tables(
     """One row per table; exits with 1 where one has a fault."""
     from tuner.tables import check as find_faults
     from tuner.tables import list_coverage_lines
-    from tuner.tables.table_check import table_files
+    from tuner.tables.table_check import list_tables
 
-    files = list(table_files(paths))
-    if not files:
-        raise TunerError(f"{', '.join(map(str, paths))}: there are no tables", TABLES_HINT)
+    files = list_tables(paths)
     here = DeviceFacts(device) if device else _find_accelerator()
     own = configured_kernels(settings, base, specs)
     kernels = {name: found[-1] for name, found in own.items()}

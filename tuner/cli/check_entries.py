@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tuner.compare import EntryOutcome, Refused, Retuned, TableHere
     from tuner.settings.sections import Settings
 
-TABLES_HINT = "write them with `tuner export`"
 _COLUMNS: tuple[Column[EntryOutcome], ...] = (
     Column("table", lambda each: f"{each.path}", heading=None),
     Column("kernel"),

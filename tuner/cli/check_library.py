@@ -105,13 +105,14 @@ class LibraryOptions:
 
 def examine_library(options: LibraryOptions, config: Path | None, style: Format) -> None:
     """List the tables, and with `--retune` tune the missing ones; exits with 1 on a finding."""
-    from tuner.integrations import USUAL_SIZES, kernel_libraries
+    from tuner.integrations import USUAL_SIZES, adapters, kernel_libraries
 
     settings, base = settings_of(config)
     _check(options)
     if options.library in kernel_libraries():
         _examine_launches(options, settings, base, style)
         return
+    adapters(options.library)  # which refuses an unknown one
     device = options.device or _device_here()
     sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
     # A folder that is named is inspected alone, whatever this process would read.

@@ -35,37 +35,18 @@ def init(
     if existing and not force:
         names = ", ".join(f"{path}" for path in existing)
         raise TunerError(f"{names} already exists", "add --force to replace it")
-    _make_folder(folder)
     for path, template in targets.items():
-        _write(path, files("tuner").joinpath("templates", template).read_text("utf-8"))
+        _copy(template, path)
         print(inert(path))
     there = "" if folder == Path() else f"cd {folder} && "
     note(f"next: {there}tuner run first --dry-run, then {there}tuner run first")
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+def _copy(template: str, path: Path) -> None:
+    from search_spaces.atomic_file import write_output
 
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    from search_spaces.atomic_file import write_atomic
-
-    try:
-        write_atomic(path, text.encode())
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> TunerError:
-    reason = error.strerror or f"{error}"
-    return TunerError(
-        f"cannot write {path}: {reason}",
-        "name another folder, or free space or get permission there",
-    )
+    content = files("tuner").joinpath("templates", template).read_bytes()
+    write_output(path, content, "name another folder, or free space or get permission there")
 
 
 app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=True)
@@ -181,8 +162,7 @@ def demo(
     """
     config = folder / "config.yaml"
     if not config.exists():
-        _make_folder(folder)
-        _write(config, files("tuner").joinpath("templates", "demo.yaml").read_text("utf-8"))
+        _copy("demo.yaml", config)
     # The demo leaves a database and a cluster that the environment names alone.
     overrides = {
         "database.url": f"sqlite:///{folder.absolute() / 'results' / 'tuner.db'}",

@@ -89,7 +89,8 @@ def _explain_none(store: Store, kernel: str, words: Sequence[str], campaign: str
     if not names:
         return f"no runs here: {FIRST_RUN}"
     if kernel not in names:
-        return f"no run has a kernel {kernel!r}{did_you_mean(kernel, names)}"
+        near = did_you_mean(kernel, names) or f"; known: {', '.join(names)}"
+        return f"no run has a kernel {kernel!r}{near}"
     filters = [f"--workload {' '.join(words)!r}"] if words else []
     filters += [f"--campaign {campaign}"] if campaign else []
     return f"no run of {kernel} matches {' '.join(filters)}"

@@ -62,8 +62,10 @@ def capture(
     Python processes that the program starts are recorded as well. The exit code is the program's;
     with 0, it is 1 if no launch was recorded.
     """
-    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
-        raise TunerError(f"--output {output}: cannot be written", "name another file")
+    if output is not None:
+        from tuner.traces.recording import check_writable
+
+        check_writable(output, "--output")
     program = find_program(command[0])
     with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
         code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)

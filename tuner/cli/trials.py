@@ -168,6 +168,7 @@ def explain_none(trials: Sequence[FoundTrial], conditions: Sequence[Condition]) 
     for each in conditions:
         if each.sign == "=" and not any(map(each.holds, trials)):
             values = {f"{list_values(trial).get(each.name)}" for trial in trials}
+            values |= {"failed", *Status} if each.name == "status" else set()
             near = did_you_mean(each.text, sorted(values))
             return f"no trial has {each.name}={each.text}{near}"
     return "no trial matches" if conditions else "the run has no trial"

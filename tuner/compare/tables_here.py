@@ -16,7 +16,7 @@ from tuner.compare.targets import BenchTarget, bench_target, find_spec
 from tuner.runtime import Entry, Table, TableError, read
 from tuner.settings.sections import Settings
 from tuner.tables.results import device_facts
-from tuner.tables.table_check import table_files
+from tuner.tables.table_check import list_tables
 from workers import backend_kinds
 from workers.job_records import Mode
 
@@ -58,12 +58,7 @@ def tables_here(
     """
     found: list[TableHere] = []
     refused: list[Refused] = []
-    files = list(dict.fromkeys(table_files(paths)))
-    if not files:
-        raise TunerError(
-            f"{', '.join(map(str, paths))}: there are no tables", "write them with `tuner export`"
-        )
-    for path in files:
+    for path in list_tables(paths):
         try:
             table = read(path)
             spec = find_spec(table.kernel, table.device.kind, kernels, table.launch_hash)

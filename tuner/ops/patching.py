@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+from search_spaces.errors import TunerError
 from search_spaces.kernel import ROUNDING
 from tuner.ops.modules import KINDS, Gated, Kind, is_autocast
 from tuner.ops.operator import takes_plain, version, watch_calls
@@ -158,6 +159,7 @@ def patch(model: nn.Module) -> Replacements:
     again, with a warning. Patch a model before its CUDA graphs are captured. A model that is
     patched already stays as it is, except that weights which were replaced meanwhile are joined.
     """
+    _check_module(model)
     found = []
     for name, module, kind, named in _list_known(model):
         left = "" if _is_patched(module) else _why_not(module, kind, named)
@@ -165,6 +167,12 @@ def patch(model: nn.Module) -> Replacements:
             _put_into(module, kind)
         found.append(Replacement(name, named.__name__, kind.operator, left))
     return Replacements(found)
+
+
+def _check_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        hint = "pass the module itself, such as pipeline.unet"
+        raise TunerError(f"{model!r:.60} is no torch.nn.Module", hint)
 
 
 def _list_known(model: nn.Module) -> Iterator[tuple[str, nn.Module, Kind, Any]]:
@@ -177,6 +185,7 @@ def _list_known(model: nn.Module) -> Iterator[tuple[str, nn.Module, Kind, Any]]:
 
 def unpatch(model: _Model) -> _Model:
     """Take all operators out of a model again; returns it."""
+    _check_module(model)
     for module in model.modules():
         if _is_patched(module):
             _take_out(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import time
@@ -72,14 +73,20 @@ def optimize(
 
     budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
     `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, and results of
-    the tuning, which are used again. Raises `TunerError` for a budget that is no duration and in
-    ranks of a process group, whose steps would have to keep pace, and what the step raises.
+    the tuning, which are used again. Raises `TunerError` for a step with arguments, for a budget
+    that is no duration and in ranks of a process group, whose steps would have to keep pace, and
+    what the step raises.
     """
     if runtime.find_ranks() is not None:
         raise TunerError(
             "optimize runs a step in one process, and this is a rank of several",
             "set TUNER_RECORD to a folder, and tune its calls in a campaign (from_model)",
         )
+    try:
+        inspect.signature(step).bind()
+    except TypeError as error:
+        hint = "pass a function that needs none, such as lambda: train(batch)"
+        raise TunerError(f"the step {step!r:.60}: {error}", hint) from None
     folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)
     record = record_step(step, folder, operators)

@@ -20,6 +20,7 @@ from tuner.tables.results import Results, ResultStore, join_space_hashes
 
 #: Suffixes of other formats whose files may be in the same folder.
 _OTHER_FORMATS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
+_HINT = "write them with `tuner export`"
 
 
 def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = None) -> list[str]:
@@ -80,6 +81,17 @@ def table_files(paths: Iterable[str | Path]) -> Iterator[Path]:
             )
         else:
             yield path
+
+
+def list_tables(paths: Iterable[str | Path]) -> list[Path]:
+    """`table_files`, each once. Raises `TunerError` for a missing path, and where there is none."""
+    paths = list(paths)
+    missing = [path for path in paths if not Path(path).exists()]
+    files = list(dict.fromkeys(table_files(paths)))
+    if missing or not files:
+        named = ", ".join(map(str, missing or paths))
+        raise TunerError(f"{named}: there are no tables", _HINT)
+    return files
 
 
 def _load_registered(name: str) -> Kernel | None:
@@ -143,7 +155,7 @@ def read_table_tasks(path: Path, known: Mapping[str, Device]) -> list[TaskInfo]:
             raise TunerError(f"{file}: {error}", "rewrite it with `tuner export`") from None
         found += list_tasks(table, known)
     if not found:
-        raise TunerError(f"{path}: there are no tables", "write them with `tuner export`")
+        raise TunerError(f"{path}: there are no tables", _HINT)
     return found
 
 

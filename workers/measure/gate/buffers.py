@@ -55,11 +55,6 @@ class GuardedTensor:
         """Whether the bands before and after were written to, as scalars on the device."""
         return [(self._before != _CANARY).any(), (self._after != _CANARY).any()]
 
-    def broken_band(self) -> str:
-        """The guard band that was written to: `before`, `after` or, for neither, empty."""
-        before, after = (bool(change) for change in self.band_changes())
-        return "before" if before else "after" if after else ""
-
 
 class Arena:
     """Memory of one named buffer, as large as the largest tensor requested so far.
