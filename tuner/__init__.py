@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
     from tuner.optimizing import OptimizeResult, optimize
-    from tuner.runtime import applications, applied, apply
+    from tuner.runtime import applications, applied, apply, load_bundle
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
 __version__ = "0.1.0"
@@ -89,6 +89,7 @@ __all__ = [
     "capture",
     "compiled",
     "generator",
+    "load_bundle",
     "load_calls",
     "load_kernel",
     "named",
@@ -154,6 +155,7 @@ __getattr__ = lazy_names(
         "capture": "tuner.capturing",
         "compiled": "search_spaces.tensors",
         "generator": "search_spaces.tensors",
+        "load_bundle": "tuner.runtime",
         "load_calls": "tuner.capturing",
         "load_kernel": "search_spaces.registry:load",
         "named": "search_spaces.tensors",
@@ -175,5 +177,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+if os.environ.get("TUNER_BUNDLE") or os.environ.get("TUNER_COMPILE") == "never":
+    importlib.import_module("tuner.runtime").load_environment()
 if os.environ.get("TUNER_APPLY"):
     importlib.import_module("tuner.runtime").apply_environment()

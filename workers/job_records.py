@@ -92,6 +92,8 @@ class BuildJob:
     timeout_s: float = 60.0
     #: Whether the artifact has the compiler's assembly texts (`.ptx`, `.amdgcn`), too.
     assembly: bool = False
+    #: Whether it has what Triton compiles for the host, too, for machines without a C compiler.
+    host_modules: bool = False
 
 
 @dataclass(frozen=True, slots=True)

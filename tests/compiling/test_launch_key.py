@@ -10,8 +10,9 @@ import triton.language as tl
 
 from search_spaces.kernel import Launch
 from search_spaces.records import TensorSpec, Workload
+from search_spaces.triton_versions import settle_source_hashes
 from workers.compiling import build_kernel, count_compilations, install, use_target
-from workers.compiling.launch_key import difference, settle_source_hashes
+from workers.compiling.launch_key import difference
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef
 

@@ -296,7 +296,7 @@ def test_a_call_inside_of_a_capture_compiles_nothing():
 
 
 def test_compilation_can_wait_for_warm(monkeypatch):
-    monkeypatch.setenv("TUNER_OPS_COMPILE", "warm")
+    monkeypatch.setenv("TUNER_COMPILE", "warm")
     x = half(40, 512)
     assert near(ops.softmax(x), x.softmax(-1))
     assert not [use for use in ops.report() if use.implementation == "tuned"]

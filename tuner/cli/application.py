@@ -58,6 +58,7 @@ _COMMANDS = {
     "check": "check:check",
     "restamp": "restamp:restamp",
     "apply": "programs:apply",
+    "bundle": "bundle:bundle",
     "workers": "workers:app",
     "schedule": "schedule:app",
     "db": "database:app",

@@ -14,6 +14,7 @@ import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
@@ -21,7 +22,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value
 from tuner import runtime
-from tuner.ops.prediction import find_neighbour
+from tuner.ops.prediction import device_of, find_neighbour, find_neighbours
 from tuner.ops.problem import Problem
 
 #: The config of an entry is launched. Other names are those of baselines.
@@ -31,6 +32,8 @@ EAGER = "eager"
 _COMPILED = "compile"
 #: The entry that decided, by how it was found.
 _ENTRIES = {"exact": "its entry", "range": "the entry of its range"}
+#: Entries whose configs may stand in for one that is not compiled.
+_MOST_SUBSTITUTES = 16
 #: Whether the config of the nearest entry runs, however far this is.
 _preferred = False
 
@@ -80,6 +83,21 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
         return Choice(EAGER, "no table serves it")
     where = f"predicted from an entry {near.distance:.1f} octaves away"
     return _choose_from(problem, near.entry, where, 1.0 if _preferred else near.loss, without)
+
+
+def list_substitutes(problem: Problem, choice: Choice) -> Iterator[Choice]:
+    """With TUNER_COMPILE=never, other configs that are right for a problem that gets one: those of
+    the nearest entries first, the default last."""
+    kernel = choice.kernel
+    if not runtime.never_compiles() or choice.implementation != TUNED or kernel is None:
+        return
+    tables, seen = runtime.find_tables(problem.kernel), [choice.config]
+    near = find_neighbours(tables, kernel, problem.workload, problem.key)
+    configs = [each.entry.config for each in islice(near, _MOST_SUBSTITUTES)]
+    for config in [*configs, kernel.default_config(problem.workload, device_of(tables[0].device))]:
+        if config not in seen:
+            seen.append(config)
+            yield replace(choice, config=config, known=False, reason="the next that is compiled")
 
 
 def _choose_from(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from search_spaces.errors import TunerError
+from tuner.runtime import compile_mode
 
-#: `call`: a call that needs a kernel compiles it. `warm`: only calls inside of `warm` do.
-VARIABLE = "TUNER_OPS_COMPILE"
-_MODES = ("call", "warm")
 _warming = threading.local()
 
 
@@ -21,7 +17,7 @@ def warm(call: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
     """Call a model or a function once, so that later calls compile nothing.
 
     Shapes, dtypes, strides and alignments are as in later calls; each kind needs a call of its own.
-    With `TUNER_OPS_COMPILE=warm` nothing else compiles: a call whose kernel is missing runs on
+    With `TUNER_COMPILE=warm` nothing else compiles: a call whose kernel is missing runs on
     torch. A CUDA graph can be captured afterwards.
     """
     before = getattr(_warming, "on", False)
@@ -36,11 +32,8 @@ def warm(call: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
 
 def refuse() -> str:
     """Why a call may not compile now; empty where it may."""
-    mode = os.environ.get(VARIABLE, _MODES[0])
-    if mode not in _MODES:
-        raise TunerError(f"{VARIABLE} is {mode!r}", f"set it to {' or '.join(_MODES)}")
-    if mode == "warm" and not getattr(_warming, "on", False):
-        return f"{VARIABLE}=warm, and the call is outside of ops.warm"
+    if compile_mode() == "warm" and not getattr(_warming, "on", False):
+        return "TUNER_COMPILE=warm, and the call is outside of ops.warm"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is captured, in which nothing can be compiled: call ops.warm before"
     return ""

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -35,10 +36,11 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 from search_spaces.baselines import find_baseline
 from search_spaces.records import Value
 from tuner.ops import compiling, decompositions
-from tuner.ops.choosing import EAGER, TUNED, Choice, choose
+from tuner.ops.choosing import EAGER, TUNED, Choice, choose, list_substitutes
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import PLAIN, Problem
 from tuner.ops.small_launches import interprets
+from tuner.runtime import NotCompiled, without_compiler
 
 _NAMESPACE = "tuner"
 #: Decisions that an operator keeps; it forgets all of them when there are more.
@@ -271,6 +273,7 @@ class Operator(Generic[Result]):
         if problem is None:
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
         failed: dict[str, str] = {}
+        missed = False
         dims = problem.workload.key
         decide = partial(Decision, workload=dims, kernel=problem.kernel, key=problem.key)
         with torch.no_grad(), _select(device):
@@ -280,13 +283,29 @@ class Operator(Generic[Result]):
                 if wait:
                     return decide(Choice(EAGER, wait), run=None, waits=True)
                 try:
-                    run = self._prepare(problem, choice, arguments)
+                    choice, run = self._prepare_first(problem, choice, arguments)
                     break
                 except Exception as error:
                     line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     failed[choice.implementation] = f"{choice.implementation} failed: {line}"
-        choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]))
+                    missed = isinstance(error, NotCompiled)
+        known = choice.known and not missed
+        choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]), known=known)
         return decide(choice, run=run)
+
+    def _prepare_first(
+        self, problem: Problem, choice: Choice, arguments: Sequence[Any]
+    ) -> tuple[Choice, _Run | None]:
+        """What runs a choice; with TUNER_COMPILE=never that of the next best that is compiled."""
+        error: NotCompiled | None = None
+        for each in chain([choice], list_substitutes(problem, choice)):
+            try:
+                with without_compiler():
+                    return each, self._prepare(problem, each, arguments)
+            except NotCompiled as found:
+                error = error or found
+        assert error is not None
+        raise error
 
     def _prepare(self, problem: Problem, choice: Choice, arguments: Sequence[Any]) -> _Run | None:
         if choice.implementation in (EAGER, *problem.replaced) or choice.kernel is None:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -66,18 +66,24 @@ def find_neighbour(
 
     key: the workload as tables have it. Of equally near entries, that of the first table decides.
     """
+    return next(find_neighbours(tables, kernel, workload, key), None)
+
+
+def find_neighbours(
+    tables: Sequence[runtime.Table], kernel: Kernel, workload: Workload, key: Mapping[str, Value]
+) -> Iterator[Neighbour]:
+    """All such entries, the nearest first."""
     ranked = [
         (measure_distance(kernel, key, entry), entry, table.device)
         for table in tables
         for entry in table.entries
     ]
     spread = _SPREADS.get(kernel.name, _SPREADS["others"])
-    for distance, entry, device in sorted(ranked, key=lambda each: each[0]):
+    for distance, entry, facts in sorted(ranked, key=lambda each: each[0]):
         if distance == math.inf:
-            return None
-        if _is_right(kernel, workload, entry.config, device):
-            return Neighbour(entry, distance, math.exp(spread * distance))
-    return None
+            return
+        if _is_right(kernel, workload, entry.config, device_of(facts)):
+            yield Neighbour(entry, distance, math.exp(spread * distance))
 
 
 def measure_distance(kernel: Kernel, key: Mapping[str, Value], entry: runtime.Entry) -> float:
@@ -110,13 +116,15 @@ def _align(kernel: Kernel, workload: Workload) -> float:
     return math.log2(min((row & -row for row in [*rows, _WIDEST] if row), default=_WIDEST))
 
 
-def _is_right(
-    kernel: Kernel, workload: Workload, config: Config, facts: runtime.DeviceFacts
-) -> bool:
+def _is_right(kernel: Kernel, workload: Workload, config: Config, device: Device) -> bool:
     """Whether the kernel's declaration says that a config is right for a workload."""
-    device = Device(
+    bound = kernel.space(workload).bind(workload, device)
+    return kernel.declares(config) and bound.why_invalid(config) is None
+
+
+def device_of(facts: runtime.DeviceFacts) -> Device:
+    """The device of a table, as kernels take it."""
+    return Device(
         facts.kind, facts.name, facts.target, facts.sm_count, facts.memory_bytes,
         facts.shared_bytes, _REGISTERS,
     )  # fmt: skip
-    bound = kernel.space(workload).bind(workload, device)
-    return kernel.declares(config) and bound.why_invalid(config) is None

@@ -6,6 +6,7 @@
   nearest-lookup rule, `_read.py` decodes the file format.
 - `_ranks.py`: ranks of a process group choose alike.
 - `_applications.py`: tables for kernels of libraries that import nothing of ours.
+- `_bundle.py`: tables and compiled kernels of other machines; `_compile_mode.py`: TUNER_COMPILE.
 - `_traced_launch.py`: launches that torch traces into a graph.
 - `identity.py`: the digest of a kernel's code.
 
@@ -24,7 +25,9 @@ from ._applications import (
     apply_environment,
 )
 from ._arguments import Arguments
+from ._bundle import load_bundle, load_environment
 from ._call_key import call_key
+from ._compile_mode import NotCompiled, compile_mode, never_compiles, without_compiler
 from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Rule, Span, key_order
@@ -47,6 +50,7 @@ __all__ = [
     "Entry",
     "Hit",
     "KernelUse",
+    "NotCompiled",
     "Rule",
     "Silent",
     "Span",
@@ -59,6 +63,7 @@ __all__ = [
     "autotune",
     "call_key",
     "clear",
+    "compile_mode",
     "current_device",
     "file_stem",
     "find_ranks",
@@ -68,9 +73,13 @@ __all__ = [
     "kernel_hash",
     "key_order",
     "load",
+    "load_bundle",
+    "load_environment",
     "lookup",
     "move_towards",
+    "never_compiles",
     "read",
     "slug",
     "staleness",
+    "without_compiler",
 ]

@@ -27,7 +27,7 @@ from ._warn import warn_once
 #: The environment variable with the tables that a process applies when it imports tuner.
 VARIABLE = "TUNER_APPLY"
 #: The environment variable that the farm's workers have: what they measure is not replaced.
-_IN_WORKER = "TUNER_IN_WORKER"
+IN_WORKER = "TUNERIN_WORKER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def apply_environment() -> Application | None:
     TUNER_APPLY_REPORT, a process in which a kernel was found reports to stderr at its end.
     """
     paths = [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
-    if not paths or _IN_WORKER in os.environ:
+    if not paths or IN_WORKER in os.environ:
         return None
     application = apply(paths)
     if os.environ.get("TUNER_APPLY_REPORT"):

@@ -12,9 +12,10 @@ from typing import Any
 
 from ._applied_plan import AppliedPlan
 from ._applied_tables import AppliedTables
+from ._compile_mode import never_compiles
 from ._decorators import Decorated
 from ._lookup import MAX_CACHED
-from ._plan import choose_miss
+from ._plan import choose_miss, launch_first
 from ._ranks import agree
 from ._table import Table
 from ._traced_launch import STATE, SUBSTITUTES, watch_traces
@@ -67,11 +68,27 @@ class AppliedKernel:
         self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
     ) -> Any:
         """Launch with a plan that has worked before; without one, as the library does."""
+        if never_compiles():
+            result, plan = self._launch_compiled(plan, args, kwargs, grid)
+            self._count(plan)
+            return result
         if plan is None:
             self.misses += 1
             return self._own(grid)(*args, **kwargs)
         self._count(plan)
         return plan.launch(self.parts, args, kwargs, grid)
+
+    def _launch_compiled(
+        self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> tuple[Any, AppliedPlan | None]:
+        """Launch a plan or, where it is not compiled, the next best that is; the result and it."""
+
+        def launch(each: AppliedPlan | None) -> Any:
+            if each is None:
+                return self._own(grid)(*args, **kwargs)
+            return each.launch(self.parts, args, kwargs, grid)
+
+        return launch_first(self.current.list_compiled(plan, args, kwargs, grid), launch)
 
     def _count(self, plan: AppliedPlan | None) -> None:
         if plan is None or plan.hit.how == "default":
@@ -108,6 +125,8 @@ class AppliedKernel:
         grid: Any,
     ) -> tuple[Any, AppliedPlan | None]:
         """Launch with a plan, else as the library does; the result, and the plan that works."""
+        if never_compiles():
+            return self._launch_compiled(plan, args, kwargs, grid)
         if plan is None:
             return self._own(grid)(*args, **kwargs), None
         try:

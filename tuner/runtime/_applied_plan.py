@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ._call_key import GRID, is_call_key
 from ._captured_calls import is_between
+from ._compile_mode import never_compiles
 from ._decorators import Decorated
 from ._entry import Hit
 from ._own_configs import OwnConfigs, as_config, bound_prune
-from ._plan import Plan, plan_default, plan_for
+from ._plan import Plan, plan_default, plan_for, plan_substitutes
 from ._text import printable
 
 
@@ -133,6 +134,23 @@ def applied_default(
     return None if found is None else _make_applied(parts, found, args)
 
 
+def applied_substitutes(
+    parts: Decorated,
+    plan: AppliedPlan | None,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    grid: Any,
+) -> Iterator[AppliedPlan | None]:
+    """What may be launched where a plan is not compiled; None is the library's own launch, which
+    tunes nothing."""
+    if parts.tuner is None:
+        yield None
+        return
+    own, passed = _own_configs(parts, args, keywords, grid)
+    for found in plan_substitutes(own, parts.names, plan.hit if plan else None, passed):
+        yield _make_applied(parts, found, args)
+
+
 def _own_configs(
     parts: Decorated, args: tuple[Any, ...], keywords: Mapping[str, Any], grid: Any
 ) -> tuple[OwnConfigs, dict[str, Any]]:
@@ -147,6 +165,7 @@ def _make_applied(parts: Decorated, found: Plan, args: tuple[Any, ...]) -> Appli
     by_place = parts.names[: len(args)]
     places = {at: config.pop(name) for at, name in enumerate(by_place) if name in config}
     plain = not (parts.outer or found.pre_hook or places or found.hit.how == "default")
+    plain = plain and not never_compiles()
     return AppliedPlan(found.hit, config, found.best, found.pre_hook, places, plain)
 
 

@@ -6,10 +6,10 @@ of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ._applied_plan import AppliedPlan, applied_default, applied_plan
+from ._applied_plan import AppliedPlan, applied_default, applied_plan, applied_substitutes
 from ._arguments import Arguments
 from ._call_key import describe
 from ._captured_calls import counted_of, find_calls, is_captured
@@ -95,6 +95,16 @@ class AppliedTables:
             return None
         keywords = {**kwargs, **self._compute(args, kwargs)}
         return applied_default(self._parts, args, keywords, grid)
+
+    def list_compiled(
+        self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> Iterator[AppliedPlan | None]:
+        """A plan and what may be launched where it is not compiled, which is said."""
+        if plan is not None:
+            yield plan
+            self._say(("compile", str(plan.config)), f"{plan.text} is not compiled")
+        keywords = {**kwargs, **self._compute(args, kwargs)}
+        yield from applied_substitutes(self._parts, plan, args, keywords, grid)
 
     # -- lookups -------------------------------------------------------------------------------
     def _find(

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._arguments import Arguments, Dims, KeyMap
+from ._compile_mode import never_compiles
 from ._device import current_device
 from ._entry import Hit
 from ._lookup import MAX_CACHED
 from ._own_configs import OwnConfigs, bound_prune
-from ._plan import Miss, Plan, choose_miss, plan_default, plan_for
+from ._plan import (
+    Miss,
+    Plan,
+    choose_miss,
+    launch_first,
+    plan_default,
+    plan_for,
+    plan_substitutes,
+)
 from ._ranks import agree
 from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
@@ -190,6 +199,8 @@ class Autotuned:
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
         memo, plan = self._find_plan(args, kwargs, grid)
+        if never_compiles():
+            return self._launch_compiled(memo, plan, args, kwargs, grid, warmup)
         if plan is None:
             return self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
         if plan.launched:
@@ -236,6 +247,25 @@ class Autotuned:
         if plan.pre_hook is not None:
             plan.pre_hook({**self._name_passed(args, kwargs), **plan.best.all_kwargs()})
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
+
+    def _launch_compiled(
+        self, memo: Any, plan: Plan | None, args: Any, kwargs: Any, grid: Any, warmup: bool
+    ) -> Any:
+        """Launch a plan or, where it is not compiled, the next best one that is."""
+
+        def list_plans() -> Iterator[Plan]:
+            if plan is not None:
+                yield plan
+                self._warn(("compile", memo), f"{plan.text} is not compiled")
+            own, named = self._own_configs(args, kwargs, grid), self._name_passed(args, kwargs)
+            yield from plan_substitutes(own, self.arg_names, plan.hit if plan else None, named)
+
+        result, found = launch_first(
+            list_plans(), lambda each: self._launch(each, args, kwargs, grid, warmup)
+        )
+        if memo:
+            self._plans[memo] = found
+        return result
 
     def _mark_launched(self, memo: Any, plan: Plan, warmup: bool) -> None:
         """Let later launches with this memo skip the checks, after the first success."""

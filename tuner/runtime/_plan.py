@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from ._compile_mode import NotCompiled, never_compiles, without_compiler
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._ranks import tunes_nothing
@@ -17,6 +18,7 @@ from .device_code import place_text
 
 #: What a launch without an entry does: tune as Triton does, or launch the default config.
 Miss: TypeAlias = Literal["tune", "default"]
+_Plan = TypeVar("_Plan")
 _MISSES = ("tune", "default")
 _VARIABLE = "TUNER_MISS"
 
@@ -62,11 +64,14 @@ class Plan:
 
 
 def choose_miss(given: Miss | None = None) -> Miss:
-    """What a miss does: as given, else as the environment variable TUNER_MISS says, else `tune`.
+    """What a miss does: as given, else as the environment variable TUNER_MISS says, else `tune`;
+    with TUNER_COMPILE=never `default`, since a tuner compiles.
 
     Ranks of a process group launch the default where TUNER_RANKS says `table-only`. Raises
     ValueError for another word that is given; one in the variable is logged once.
     """
+    if never_compiles():
+        return "default"
     if given is not None:
         if given not in _MISSES:
             raise ValueError(f'miss is {given!r}; write "tune" or "default"')
@@ -93,6 +98,31 @@ def plan_default(
         return None
     plans = [plan_for(own, arg_names, Hit(config, "default"), named)[0] for config in kept]
     return plans[0] if plans else None
+
+
+def plan_substitutes(
+    own: OwnConfigs, arg_names: Sequence[str], hit: Hit | None, named: Mapping[str, Any]
+) -> Iterator[Plan]:
+    """Plans that may stand in for a hit whose config is not compiled: configs that tie with it,
+    then the library's own. The arguments are as for `plan_for`."""
+    ties = hit.entry.tie_set if hit and hit.entry else ()
+    for config in [*ties, *(item.all_kwargs() for item in own.kept)]:
+        plan, _ = plan_for(own, arg_names, Hit(config, "default"), named)
+        if plan is not None:
+            yield plan
+
+
+def launch_first(plans: Iterable[_Plan], launch: Callable[[_Plan], Any]) -> tuple[Any, _Plan]:
+    """The result of the first plan that needs no compiler, and that plan; else raises
+    NotCompiled."""
+    error = NotCompiled("no config can be launched, and TUNER_COMPILE=never")
+    for at, plan in enumerate(plans):
+        try:
+            with without_compiler():
+                return launch(plan), plan
+        except NotCompiled as found:
+            error = found if not at else error
+    raise error
 
 
 def plan_for(

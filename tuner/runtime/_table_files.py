@@ -34,6 +34,8 @@ class FoundTable:
     is_faulty: bool = False
 
 
+#: Folders of tables of bundles in use.
+BUNDLED: list[str] = []
 _found: dict[tuple[object, ...], FoundTable] = {}
 _listed: dict[tuple[object, ...], tuple[tuple[Table, ...], str]] = {}
 
@@ -56,10 +58,10 @@ def load(path: PathLike) -> Table | None:
 def search_path(
     tables: PathLike | Iterable[PathLike] | None, otherwise: Iterable[PathLike]
 ) -> tuple[str, ...]:
-    """The files and folders to search: the given ones, else TUNER_TABLES and then `otherwise`."""
+    """The files and folders to search: the given ones, else TUNER_TABLES, bundles, `otherwise`."""
     if tables is None:
-        listed = os.environ.get("TUNER_TABLES", "").split(os.pathsep)
-        return (*(name for name in listed if name), *(os.fsdecode(path) for path in otherwise))
+        listed = [name for name in os.environ.get("TUNER_TABLES", "").split(os.pathsep) if name]
+        return (*listed, *BUNDLED, *(os.fsdecode(path) for path in otherwise))
     if isinstance(tables, str | os.PathLike):
         return (os.fsdecode(tables),)
     return tuple(os.fsdecode(path) for path in tables)

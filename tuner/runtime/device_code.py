@@ -26,6 +26,7 @@ __all__ = [
     "kernel_hash",
     "normal_form",
     "place_text",
+    "settle_source_hashes",
     "stamp",
 ]
 
@@ -36,6 +37,7 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 #: The import name of a file that names a kernel as `file.py:object`, which depends on its folder.
 _FILE_MODULE = re.compile(r"\btuner_kernels_(\w+)_[0-9a-f]{8}\b")
 _MISSING = object()
+_SETTLED = "_hashes_callees_first"
 
 
 def kernel_hash(fn: Any) -> str:
@@ -231,3 +233,27 @@ def _library(module: str) -> str | None:
 def _library_of(found: Any) -> str | None:
     """The library that defines a function or class; None for other code."""
     return _library(getattr(found, "__module__", None) or "")
+
+
+def settle_source_hashes() -> None:
+    """Make the source hash of a kernel the same whatever this process hashed before; for good.
+
+    Triton (3.6, 3.7) adds the global constants of a called function to the hash of its caller only
+    if the called function has a hash by then (`DependenciesFinder._update_hash`). A worker that
+    builds or launches two kernels with a common function in another order would get another hash,
+    and compile what was built for it. From now on a called function is hashed before its caller.
+    A hash is kept: a device worker calls this before anything is launched, as references are.
+    """
+    from triton.runtime import jit
+
+    finder = getattr(jit, "DependenciesFinder", None)
+    before = getattr(finder, "_update_hash", None)
+    if finder is None or before is None or hasattr(before, _SETTLED):
+        return
+
+    def update_hash(self: Any, function: Any) -> None:
+        _ = function.cache_key
+        before(self, function)
+
+    setattr(update_hash, _SETTLED, True)
+    finder._update_hash = update_hash

@@ -20,6 +20,7 @@ from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
 from workers.compiling.cache import pack_group
+from workers.compiling.host_code import build_host_modules
 from workers.compiling.launch_key import LaunchKey, count_compilations
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
 from workers.environment import TRITON, set_variables
@@ -92,6 +93,8 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
                 facts = _worst(facts, own)
                 identity.update(_identity(launch, compiled, tensors).encode())
                 files.update(pack_group(compiled.metadata_group, keep))
+            if job.host_modules and device.kind == "cuda":
+                files.update(build_host_modules(binaries, cache_dir / TRITON))
     if not files:
         raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
     if exceeded is not None:

@@ -9,13 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from search_spaces.triton_versions import settle_source_hashes
+
 #: Name of a part -> its value as text. Two launches use the same binary if and only if all parts
 #: agree.
 LaunchKey: TypeAlias = Mapping[str, str]
 
 _SHOWN = 3
 _ABSENT = "nothing"
-_SETTLED = "_hashes_callees_first"
 
 
 def parts(source: Any, backend: Any, options: Any, variables: Mapping[str, Any]) -> LaunchKey:
@@ -64,30 +65,6 @@ def _differing(built: LaunchKey, launched: LaunchKey) -> list[str]:
         for part in {**built, **launched}
         if built.get(part) != launched.get(part)
     ]
-
-
-def settle_source_hashes() -> None:
-    """Make the source hash of a kernel the same whatever this process hashed before; for good.
-
-    Triton (3.6, 3.7) adds the global constants of a called function to the hash of its caller only
-    if the called function has a hash by then (`DependenciesFinder._update_hash`). A worker that
-    builds or launches two kernels with a common function in another order would get another hash,
-    and compile what was built for it. From now on a called function is hashed before its caller.
-    A hash is kept: a device worker calls this before anything is launched, as references are.
-    """
-    from triton.runtime import jit
-
-    finder = getattr(jit, "DependenciesFinder", None)
-    before = getattr(finder, "_update_hash", None)
-    if finder is None or before is None or hasattr(before, _SETTLED):
-        return
-
-    def update_hash(self: Any, function: Any) -> None:
-        _ = function.cache_key
-        before(self, function)
-
-    setattr(update_hash, _SETTLED, True)
-    finder._update_hash = update_hash
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
+from search_spaces.triton_versions import settle_source_hashes
 from tuner.base.tracing import span
 from workers.compiling import count_compilations
-from workers.compiling.launch_key import LaunchKey, difference, settle_source_hashes
+from workers.compiling.launch_key import LaunchKey, difference
 from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.measure.failure_values import failure_of
 from workers.measure.gate.checks import check_variant

@@ -1,0 +1,52 @@
+"""Sizes of a range that between them reach every compiled kernel of its config.
+
+Triton compiles other code for an integer argument that is 1, that is a multiple of 16, and that
+needs 64 bits, and kernels make constants of the next power of two. Arguments are products and
+quotients of sizes by constants. So all powers of two, and what lies a small power of two above
+each of them, reach every combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from search_spaces.records import Value
+from tuner.runtime import Entry, Span
+
+_ABOVE = (0, 1, 2, 4, 8)
+
+
+def list_keys(entry: Entry) -> Iterator[Mapping[str, Value]]:
+    """The workload of an entry and, of one that serves a part of a range, those at its sizes.
+
+    Several dims vary one by one, the others at the entry's size and at a few more.
+    """
+    yield entry.key
+    few = {name: _few(span, entry.key[name]) for name, span in entry.serves.items()}
+    for name, span in entry.serves.items():
+        for rest in _combine({other: few[other] for other in few if other != name}):
+            yield from ({**entry.key, **rest, name: size} for size in list_sizes(span))
+
+
+def list_sizes(span: Span) -> list[int]:
+    """The sizes of a span that matter."""
+    powers = [1 << bits for bits in range(span.high.bit_length() + 1)]
+    sizes = {power + more for power in powers for more in _ABOVE}
+    found = {span.low, span.high, *(size * span.multiple for size in sizes), *sizes}
+    return sorted(size for size in found if size in span)
+
+
+def _few(span: Span, own: Value) -> list[Value]:
+    sizes = list_sizes(span)
+    odd, even = (next((s for s in reversed(sizes) if bool(s % 16) is is_odd), own)
+                 for is_odd in (True, False))  # fmt: skip
+    return [*dict.fromkeys((own, odd, even))]
+
+
+def _combine(values: Mapping[str, list[Value]]) -> Iterator[dict[str, Value]]:
+    if not values:
+        yield {}
+        return
+    name, *rest = values
+    for others in _combine({each: values[each] for each in rest}):
+        yield from ({name: value, **others} for value in values[name])
