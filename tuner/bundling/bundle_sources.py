@@ -155,6 +155,9 @@ def _add_record(found: Sources, call: model_calls.ModelCall, tables: Iterable[Ta
     """The config of each card's table: its entry's, else the nearest entry's."""
     kernel = registry.load(call.kernel)
     own = [table for table in tables if table.kernel == call.kernel]
+    if call.kernel == "rotary":
+        beside = registry.load("tuner.bundling.small_kernels:StridedRotary")
+        found.add(beside, call.workload, {}, offline(found.target))
     for table in own:
         near = find_neighbour([table], kernel, call.workload, call.dims)
         hit = table.find(call.dims)

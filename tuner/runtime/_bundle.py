@@ -134,12 +134,22 @@ def load_bundle(path: PathLike) -> bool:
     given = os.path.abspath(os.fsdecode(path))
     try:
         bundle = _open(given)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, BundleError) as error:
-        reason = error if isinstance(error, BundleError) else f"is damaged ({error!r:.200})"
-        warn_once(("bundle", given), f"bundle {given} {reason}; kernels compile as usual")
-        return False
+    except BundleError as error:
+        reason = f"{error}"
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror or error})"
+    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = f"is damaged ({error!r:.200})"
+    else:
+        _use(bundle)
+        return True
+    warn_once(("bundle", given), f"bundle {given} {reason}; kernels compile as usual")
+    return False
+
+
+def _use(bundle: Bundle) -> None:
     _bundles.insert(0, bundle)
-    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([given, *_named()]))
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([bundle.path, *_named()]))
     ask_first()
     tables = os.path.join(bundle.folder, TABLES)
     BUNDLED.insert(0, tables)
@@ -147,7 +157,6 @@ def load_bundle(path: PathLike) -> bool:
     found = [load(os.path.join(tables, name)) for name in sorted(os.listdir(tables))]
     if placed := [table for table in found if table is not None and place_in(table)]:
         apply(placed)
-    return True
 
 
 def load_environment() -> None:

@@ -1,0 +1,186 @@
+"""Bundles are built without a GPU. In fresh processes, whose driver launches nothing, they have all
+that launches look up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tuner.bundling.range_sizes import list_sizes
+from tuner.runtime import Span
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ALL = ("plain", "tuned", "decorated", "softmax")
+
+
+def start(
+    folder: Path, *arguments: object, **variables: object
+) -> subprocess.CompletedProcess[str]:
+    """A process with a new home, empty caches and no C compiler in its PATH."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    environment = {
+        "HOME": f"{home}", "PATH": "/nonexistent", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}",
+        "TUNER_DEVICE": "NVIDIA H200", **{name: f"{value}" for name, value in variables.items()},
+    }  # fmt: skip
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def launch(folder: Path, *names: str, target: str = "cuda:90", **variables: object) -> dict:
+    done = start(folder, HERE / "bundle_processes.py", target, *names, **variables)
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stdout), "said": done.stderr.splitlines()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with captured calls, tables, a record, and a bundle of all of them."""
+    folder = tmp_path_factory.mktemp("made")
+    script = HERE / "bundle_processes.py"
+    done = start(
+        folder, script, "record", folder, TRITON_INTERPRET="1", TUNER_TABLES=folder / "tables"
+    )
+    assert done.returncode == 0, done.stderr
+    command = ["-m", "tuner", "bundle", "calls.json", "tables", "record.json", "--for", "cuda:90"]
+    done = start(folder, *command, "--processes", "2", PATH=os.environ["PATH"])
+    assert done.returncode == 0, done.stderr
+    assert "kernels and 3 tables" in done.stdout
+    return folder
+
+
+@pytest.fixture
+def bundle(made, tmp_path) -> Path:
+    """A copy, so at another path."""
+    return shutil.copytree(made / "bundle", tmp_path / "moved")
+
+
+def test_nothing_compiles_and_nothing_is_tuned(bundle, tmp_path):
+    for path in [*bundle.rglob("*"), bundle]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    found = launch(tmp_path, *ALL, TUNER_BUNDLE=bundle)
+    for path in [bundle, *bundle.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o200)
+    assert found == {
+        "looked_up": 4, "compiled": [], "failed": {}, "tuned": 0, "said": [],
+        "blocks": {"tuned": 128, "decorated": 256},
+    }  # fmt: skip
+
+
+def test_a_bundle_has_no_path_of_the_machine_and_the_host_modules(bundle, made):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    names = {name.partition(".")[0] for files in manifest["modules"].values() for name in files}
+    assert "cuda_utils" in names
+    for file in bundle.rglob("*"):
+        assert file.is_dir() or f"{made}".encode() not in file.read_bytes()
+
+
+def test_a_zip_file_is_a_bundle_too(bundle, tmp_path):
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in bundle.rglob("*"):
+            archive.write(file, file.relative_to(bundle))
+    assert launch(tmp_path, *ALL, TUNER_BUNDLE=packed)["compiled"] == []
+
+
+def edit(bundle: Path, **fields: object) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest |= {name: change(manifest[name]) for name, change in fields.items()}
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "there is none": (shutil.rmtree, "cannot be read"),
+    "no manifest": (lambda b: (b / "manifest.json").unlink(), "cannot be read"),
+    "half a manifest": (lambda b: os.truncate(b / "manifest.json", 99), "is damaged"),
+    "half a pack": (lambda b: os.truncate(b / "kernels.pack", 99), "is damaged"),
+    "a table was edited": (lambda b: flip(b / "tables" / "softmax@H200.json"), "another digest"),
+    "a table was added": (lambda b: (b / "tables" / "x@H200.json").write_text("{}"), "is damaged"),
+    "newer": (lambda b: edit(b, schema=lambda s: s + 1), "of schema 2, this tuner reads 1"),
+    "Python": (
+        lambda b: edit(b, made_with=lambda m: {**m, "Python": ".cpython-27.so"}), "with Python",
+    ),
+    "Triton": (lambda b: edit(b, made_with=lambda m: {**m, "Triton": "2.0"}), "with Triton 2.0"),
+    "torch": (lambda b: edit(b, made_with=lambda m: {**m, "torch": "1.0"}), "with torch 1.0"),
+    "another build": (lambda b: edit(b, triton_digest=lambda t: "ab"), "another build"),
+    "assembler": (
+        lambda b: edit(b, targets=lambda t: {"cuda:90": "release 1.0, V1.0.1"}), "V1.0.1",
+    ),
+    "outside": (lambda b: edit(b, kernels=lambda k: {"../..": {}}), "is damaged"),
+    "not a dict": (lambda b: edit(b, kernels=lambda k: [1]), "is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_wrong_is_one_line_and_kernels_compile(name, bundle, tmp_path):
+    damage, text = DAMAGES[name]
+    damage(bundle)
+    found = launch(tmp_path, "plain", "softmax", TUNER_BUNDLE=bundle)
+    assert len(found["compiled"]) == 2
+    (line,) = found["said"]
+    assert text in line
+    assert line.startswith(f"tuner: bundle {bundle}")
+    assert line.endswith("kernels compile as usual")
+
+
+def test_a_damaged_kernel_is_compiled_and_the_others_are_not(bundle, tmp_path):
+    flip(bundle / "kernels.pack")
+    found = launch(tmp_path, *ALL, TUNER_BUNDLE=bundle)
+    assert len(found["compiled"]) == 1
+    assert len(found["said"]) == 1
+
+
+def test_another_card_is_named(bundle, tmp_path):
+    found = launch(tmp_path, "plain", "softmax", target="cuda:80", TUNER_BUNDLE=bundle)
+    assert len(found["compiled"]) == 2
+    (line,) = found["said"]
+    assert "is for cuda:90, this card is cuda:80" in line
+
+
+def test_never_runs_the_next_best_config_that_is_compiled(bundle, made, tmp_path):
+    given = {"TUNER_BUNDLE": bundle, "TUNER_COMPILE": "never", "TUNER_APPLY": made / "other"}
+    found = launch(tmp_path, "tuned", "tuned", "plain", **given)
+    assert (found["compiled"], found["failed"], found["tuned"]) == ([], {}, 0)
+    assert found["blocks"]["tuned"] in (64, 128)
+    (line,) = found["said"]
+    assert "'BLOCK': 256" in line
+    assert "is not compiled" in line
+
+
+def test_never_raises_where_nothing_is_compiled_and_leaves_other_kernels_alone(bundle, tmp_path):
+    given = {"TUNER_BUNDLE": bundle, "TUNER_COMPILE": "never"}
+    found = launch(tmp_path, "tuned:4097", "decorated:4097", "plain:4097", **given)
+    assert found["failed"].keys() == {"tuned:4097", "decorated:4097"}
+    assert found["compiled"] == ["plain"]
+
+
+def specialisations(size: int) -> set[object]:
+    """What Triton and kernels make of a size: of it, of multiples, of numbers of blocks."""
+    derived = (size, size * 3, size * 64, -(-size // 128), -(-size // 16))
+    kinds = [(v == 1, v % 16 == 0, v >= 2**31) for v in derived]
+    return {*zip(derived and range(5), kinds, strict=True), (size - 1).bit_length()}
+
+
+@pytest.mark.parametrize("span", [Span(1, 5000), Span(100, 3000), Span(16, 4096, 16), Span(7, 7)])
+def test_sizes_of_a_range_reach_every_specialisation(span):
+    every = [size for size in range(span.low, span.high + 1) if size in span]
+    chosen = list_sizes(span)
+    assert set(chosen) <= set(every)
+    assert set().union(*map(specialisations, chosen)) == set().union(*map(specialisations, every))
+    assert len(chosen) < 100
