@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -29,12 +29,10 @@ class Built:
     failed: list[str] = field(default_factory=list)
 
 
-def build_all(
-    variants: Sequence[Variant], processes: int = 0, say: Callable[[int], object] = id
-) -> Built:
+def build_all(variants: Sequence[Variant], processes: int = 0) -> Built:
     """Compile variants with what they need on the host.
 
-    processes: how many at a time, by default one for each processor. say: hears of progress.
+    processes: how many at a time, by default one for each processor.
     """
     count = min(processes or len(os.sched_getaffinity(0)), len(variants))
     paths = (os.getcwd(),)
@@ -59,18 +57,15 @@ def build_all(
 
     try:
         with ThreadPoolExecutor(count) as threads:
-            return _collect(variants, threads.map(build, variants), say)
+            return _collect(variants, threads.map(build, variants))
     finally:
         for builder in builders:
             builder.close()
 
 
-def _collect(
-    variants: Sequence[Variant], results: Iterable[Artifact | str], say: Callable[[int], object]
-) -> Built:
+def _collect(variants: Sequence[Variant], results: Iterable[Artifact | str]) -> Built:
     found = Built()
-    for at, (variant, result) in enumerate(zip(variants, results, strict=True)):
-        say(at)
+    for variant, result in zip(variants, results, strict=True):
         if isinstance(result, str):
             found.failed.append(f"{variant.name} [{variant.workload.key}]: {result}")
             continue

@@ -26,7 +26,11 @@ from workers.job_records import KernelRef
 OPERATORS = "ops"
 #: A record has no eps, which is compiled in: these, and the kernel's own.
 _EPS, _WITH_EPS = (1e-5, 1e-6), ("rms_norm", "layer_norm", "add_norm", "group_norm")
-_HERE = "."
+#: What operators launch beside a kernel.
+_BESIDE = {
+    "rotary": "tuner.bundling.small_kernels:StridedRotary",
+    "moe_matmul": "tuner.bundling.small_kernels:OrderedSlots",
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Sources:
         for key in keys:
             found = Variant(ref, kernel.name, Workload.from_mapping(key), config, device)
             self.variants.setdefault(found.key, found)
+        if beside := _BESIDE.get(kernel.spec):
+            self.add(registry.load(beside), workload, config, device)
 
 
 def read_sources(names: Sequence[str], target: str) -> Sources:
@@ -78,7 +84,7 @@ def read_sources(names: Sequence[str], target: str) -> Sources:
     kernels = {}
     for name in names:
         if name != OPERATORS and not Path(name).exists():
-            kernel = registry.load(name, (_HERE,), device)
+            kernel = registry.load(name, (".",), device)
             kernels[kernel.name] = kernel
     for kernel in kernels.values():
         for workload in kernel.workloads():
@@ -135,9 +141,8 @@ def _add_table(found: Sources, table: Table, kernels: Mapping[str, Kernel]) -> N
         found.left_out.append(f"{table.path}: {error.message}; name its declaration, too")
         return
     for entry in table.entries:
-        if entry.implementation == "tuned":
-            for key in list_keys(entry):
-                _add_entry(found, kernel, entry, key, table)
+        for key in list_keys(entry):
+            _add_entry(found, kernel, entry, key, table)
 
 
 def _add_entry(
@@ -155,9 +160,6 @@ def _add_record(found: Sources, call: model_calls.ModelCall, tables: Iterable[Ta
     """The config of each card's table: its entry's, else the nearest entry's."""
     kernel = registry.load(call.kernel)
     own = [table for table in tables if table.kernel == call.kernel]
-    if call.kernel == "rotary":
-        beside = registry.load("tuner.bundling.small_kernels:StridedRotary")
-        found.add(beside, call.workload, {}, offline(found.target))
     for table in own:
         near = find_neighbour([table], kernel, call.workload, call.dims)
         hit = table.find(call.dims)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from search_spaces.block_sizes import next_power_of_two
 from search_spaces.kernel import Launch
+from search_spaces.kernels.limits import integer
+from search_spaces.kernels.moe_matmul.kernel import MoeMatmul
+from search_spaces.kernels.moe_matmul.routing import slot_count
+from search_spaces.kernels.moe_matmul.triton_order import order_slots_kernel
 from search_spaces.kernels.rotary.kernel import Rotary
 from search_spaces.kernels.rotary.triton_strided import strided_rotary_kernel
 from search_spaces.records import Config, Workload
@@ -27,3 +32,16 @@ class StridedRotary(Rotary):
         }  # fmt: skip
         fn = strided_rotary_kernel
         return [Launch(fn, (1,), given, {**constants, "BACK": b}) for b in (False, True)]
+
+
+class OrderedSlots(MoeMatmul):
+    """What makes blocks of one expert before a product of experts (`tuner/ops/experts.py`)."""
+
+    name = "ordered_slots"
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        block, experts = integer(config, "BLOCK_SIZE_M"), workload.size("experts")
+        slots = tensors[f"order_{block}"]  # of the type of all of them
+        given = (slots, slots, slots, slots, slot_count(workload), experts)
+        constants = {"BLOCK_SIZE_M": block, "EXPERTS": next_power_of_two(experts)}
+        return [Launch(order_slots_kernel, (1,), given, constants)]

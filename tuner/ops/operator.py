@@ -288,7 +288,7 @@ class Operator(Generic[Result]):
                 except Exception as error:
                     line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     failed[choice.implementation] = f"{choice.implementation} failed: {line}"
-                    missed = isinstance(error, NotCompiled)
+                    missed |= isinstance(error, NotCompiled)
         known = choice.known and not missed
         choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]), known=known)
         return decide(choice, run=run)

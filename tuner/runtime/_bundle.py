@@ -25,7 +25,7 @@ import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from ._applications import IN_WORKER, apply
@@ -97,16 +97,17 @@ class Bundle:
         return path
 
     def _unpack(self, key: str, name: str, start: int, length: int, digest: str) -> str:
-        path = os.path.join(_scratch(os.getpid()), key, name)
+        path = os.path.join(_scratch(), key, name)
         if not os.path.exists(path):
             with open(os.path.join(self.folder, PACK), "rb") as pack:
                 pack.seek(start)
                 data = zlib.decompress(pack.read(length))
             _check(name, data, digest)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(f"{path}.new", "wb") as file:
+            new = f"{path}.{os.getpid()}"
+            with open(new, "wb") as file:
                 file.write(data)
-            os.replace(f"{path}.new", path)
+            os.replace(new, path)
         return path
 
     def warn(self, problem: str) -> None:
@@ -132,6 +133,8 @@ def load_bundle(path: PathLike) -> bool:
     kernels compile as usual then. Processes that this one starts use it, too.
     """
     given = os.path.abspath(os.fsdecode(path))
+    if any(bundle.path == given for bundle in _bundles):
+        return True
     try:
         bundle = _open(given)
     except BundleError as error:
@@ -188,7 +191,7 @@ def _open(path: str) -> Bundle:
     """Read a bundle's manifest, and check it and the tables."""
     folder = path
     if os.path.isfile(path):
-        folder = os.path.join(_scratch(os.getpid()), hashlib.sha256(path.encode()).hexdigest()[:16])
+        folder = os.path.join(_scratch(), hashlib.sha256(path.encode()).hexdigest()[:16])
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
     with open(os.path.join(folder, MANIFEST), "rb") as file:
@@ -236,10 +239,10 @@ def _check(name: str, data: bytes, digest: str) -> None:
         raise BundleError(f"is damaged ({name} has another digest)")
 
 
-@lru_cache(1)
-def _scratch(process: int) -> str:
-    """A private folder of this process, for files that Triton reads."""
-    folder = tempfile.mkdtemp(prefix="tuner-bundle-")
+@cache
+def _scratch() -> str:
+    """A private folder of this process and its forks, for files that Triton reads."""
+    folder, process = tempfile.mkdtemp(prefix="tuner-bundle-"), os.getpid()
 
     def remove() -> None:
         if os.getpid() == process:
