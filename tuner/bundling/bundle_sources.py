@@ -80,7 +80,7 @@ def read_sources(names: Sequence[str], target: str) -> Sources:
     found, device, shipped = Sources(target), offline(target), _read_shipped(target)
     kinds = {file: _kind_of(file) for name in names for file in _list_files(name)}
     found.tables += [table for file, kind in kinds.items() if kind == "table"
-                     if (table := read(file)).device.target == target]  # fmt: skip
+                     if (table := read(file)).device.target in ("", target)]  # fmt: skip
     kernels = {}
     for name in names:
         if name != OPERATORS and not Path(name).exists():
