@@ -5,7 +5,7 @@ the kernels of packages; their libraries' choices become tables, so that nothing
 `tuner bundle` builds for this card's target without seeing the card. `run` has a new home folder,
 empty caches, no C compiler and a bundle that is read only, and runs everything twice. Usage:
 
-    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama]
+    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama] [--most 4]
 
 FILE.py: CASES, whose items have under `fn` what makes `call` and, run before it, `prepare`.
 Writes OUT/bundles.json: build time, size, compilations, tunings, seconds of both passes.
@@ -33,7 +33,7 @@ PARTS = ("ops", "packages", "llama")
 Subject = tuple[str, Callable[[], Any], Callable[[], Any]]
 
 
-def subjects(parts: list[str], cases: Path | None) -> Iterator[Subject]:
+def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[Subject]:
     """The name, the call and what is run before it."""
     import torch
 
@@ -46,7 +46,7 @@ def subjects(parts: list[str], cases: Path | None) -> Iterator[Subject]:
 
         for table in tables_here():
             kernel = registry.load(table.kernel)
-            for entry in table.entries:
+            for entry in table.entries[:: max(1, len(table.entries) // most)]:
                 workload = Workload.from_mapping(entry.key)
                 call = call_of(kernel.name, workload, dict(kernel.make_inputs(workload, 7, "cuda")))
                 if call is not None:
@@ -107,7 +107,7 @@ def run_all(options: argparse.Namespace) -> None:
     count(triton.runtime.build, "_build", counts, "host")
     torch.zeros(1, device="cuda")
     found: dict[str, Any] = {}
-    for name, call, prepare in subjects(options.parts, options.cases):
+    for name, call, prepare in subjects(options.parts, options.cases, options.most):
         recorded = options.step == "record" and name.startswith("packages")
         facts: dict[str, Any] = {}
         before = dict(counts)
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--most", type=int, default=4, help="workloads of an operator, about")
     parser.add_argument("--step", choices=("record", "run"), help="one step, in this process")
     options = parser.parse_args()
     options.out = options.out.resolve()

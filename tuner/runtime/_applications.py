@@ -27,7 +27,7 @@ from ._warn import warn_once
 #: The environment variable with the tables that a process applies when it imports tuner.
 VARIABLE = "TUNER_APPLY"
 #: The environment variable that the farm's workers have: what they measure is not replaced.
-IN_WORKER = "TUNERIN_WORKER"
+IN_WORKER = "TUNER_IN_WORKER"
 
 
 @dataclass(frozen=True, slots=True)
