@@ -8,6 +8,7 @@ each of them, reach every combination.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from search_spaces.records import Value
@@ -19,13 +20,14 @@ _ABOVE = (0, 1, 2, 4, 8)
 def list_keys(entry: Entry) -> Iterator[Mapping[str, Value]]:
     """The workload of an entry and, of one that serves a part of a range, those at its sizes.
 
-    Several dims vary one by one, the others at the entry's size and at a few more.
+    Several dims vary one by one, the others at the entry's size, at an odd and at an even one.
     """
     yield entry.key
-    few = {name: _few(span, entry.key[name]) for name, span in entry.serves.items()}
     for name, span in entry.serves.items():
-        for rest in _combine({other: few[other] for other in few if other != name}):
-            yield from ({**entry.key, **rest, name: size} for size in list_sizes(span))
+        rest = {n: _few(each, entry.key[n]) for n, each in entry.serves.items() if n != name}
+        for others in itertools.product(*rest.values()):
+            fixed = {**entry.key, **dict(zip(rest, others, strict=True))}
+            yield from ({**fixed, name: size} for size in list_sizes(span))
 
 
 def list_sizes(span: Span) -> list[int]:
@@ -38,15 +40,5 @@ def list_sizes(span: Span) -> list[int]:
 
 def _few(span: Span, own: Value) -> list[Value]:
     sizes = list_sizes(span)
-    odd, even = (next((s for s in reversed(sizes) if bool(s % 16) is is_odd), own)
-                 for is_odd in (True, False))  # fmt: skip
-    return [*dict.fromkeys((own, odd, even))]
-
-
-def _combine(values: Mapping[str, list[Value]]) -> Iterator[dict[str, Value]]:
-    if not values:
-        yield {}
-        return
-    name, *rest = values
-    for others in _combine({each: values[each] for each in rest}):
-        yield from ({name: value, **others} for value in values[name])
+    odd, even = [s for s in sizes if s % 16], [s for s in sizes if not s % 16]
+    return [*dict.fromkeys((own, *odd[-1:], *even[-1:]))]

@@ -26,7 +26,6 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from ._applications import IN_WORKER, apply
 from ._compile_mode import never_compiles
@@ -75,22 +74,19 @@ class Bundle:
         known = self.kernels.get(key, {})
         try:
             return {name: self._unpack(key, name, *at) for name, at in known.items()}
-        except (OSError, zlib.error, BundleError) as error:
+        except Exception as error:  # whatever a damaged file leads to
             self.warn(f"has a damaged kernel ({error})")
             return {}
 
     def find_module(self, key: str, name: str) -> str | None:
         """The path of a host module. The driver's key differs with the folders of a machine."""
-        known = self.modules.get(key, {})
-        if name not in known and name.startswith(_DRIVER):
+        if name.startswith(_DRIVER):
             key = next((other for other, found in self.modules.items() if name in found), key)
-            known = self.modules.get(key, {})
-        if name not in known:
+        if name not in self.modules.get(key, {}):
             return None
         path = os.path.join(self.folder, MODULES, key, name)
         try:
-            with open(path, "rb") as file:
-                _check(name, file.read(), known[name])
+            _verify(path, self.modules[key][name])
         except (OSError, BundleError) as error:
             self.warn(f"has a damaged module ({error})")
             return None
@@ -117,12 +113,7 @@ class Bundle:
 
 
 #: Those in use, the latest first.
-_bundles: list[Bundle] = []
-
-
-def bundles() -> tuple[Bundle, ...]:
-    """The bundles in use, the latest first."""
-    return tuple(_bundles)
+BUNDLES: list[Bundle] = []
 
 
 def load_bundle(path: PathLike) -> bool:
@@ -133,7 +124,7 @@ def load_bundle(path: PathLike) -> bool:
     kernels compile as usual then. Processes that this one starts use it, too.
     """
     given = os.path.abspath(os.fsdecode(path))
-    if any(bundle.path == given for bundle in _bundles):
+    if any(bundle.path == given for bundle in BUNDLES):
         return True
     try:
         bundle = _open(given)
@@ -151,7 +142,7 @@ def load_bundle(path: PathLike) -> bool:
 
 
 def _use(bundle: Bundle) -> None:
-    _bundles.insert(0, bundle)
+    BUNDLES.insert(0, bundle)
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([bundle.path, *_named()]))
     ask_first()
     tables = os.path.join(bundle.folder, TABLES)
@@ -198,25 +189,22 @@ def _open(path: str) -> Bundle:
         manifest = json.loads(file.read())
     if manifest["schema"] != SCHEMA:
         raise BundleError(f"is of schema {manifest['schema']!r:.20}, this tuner reads {SCHEMA}")
-    for name, made, here in _list_versions(manifest["made_with"]):
-        if made != here:
+    for name, here in describe_process().items():
+        if (made := manifest["made_with"][name]) != here:
             raise BundleError(f"was made with {name} {printable(made, 60)}, this is {here}")
     tables = os.path.join(folder, TABLES)
     if sorted(os.listdir(tables)) != sorted(manifest["tables"]):
         raise BundleError("is damaged (other tables than its manifest names)")
     for name, digest in manifest["tables"].items():
-        with open(os.path.join(tables, name), "rb") as file:
-            _check(name, file.read(), digest)
+        _verify(os.path.join(tables, name), digest)
     if os.path.getsize(os.path.join(folder, PACK)) != manifest["pack_bytes"]:
         raise BundleError(f"is damaged ({PACK} has another size)")
-    _refuse_outside([*manifest["kernels"].items(), *manifest["modules"].items()])
+    for group in (manifest["kernels"], manifest["modules"]):
+        for name in {part for key, files in group.items() for part in (key, *files)}:
+            if os.path.basename(name) != name or name in ("", ".", ".."):
+                raise BundleError(f"is damaged (a file is named {name!r:.40})")
     targets, triton = dict(manifest["targets"]), manifest["triton_digest"]
     return Bundle(path, folder, targets, triton, manifest["kernels"], manifest["modules"])
-
-
-def _list_versions(made: dict[str, str]) -> list[tuple[str, str, str]]:
-    here = describe_process()
-    return [(name, f"{made[name]}", here[name]) for name in here]
 
 
 def describe_process() -> dict[str, str]:
@@ -228,10 +216,9 @@ def describe_process() -> dict[str, str]:
     }
 
 
-def _refuse_outside(groups: list[tuple[str, dict[str, Any]]]) -> None:
-    for name in {part for key, files in groups for part in (key, *files)}:
-        if os.path.basename(name) != name or name in ("", ".", ".."):
-            raise BundleError(f"is damaged (a file is named {name!r:.40})")
+def _verify(path: str, digest: str) -> None:
+    with open(path, "rb") as file:
+        _check(os.path.basename(path), file.read(), digest)
 
 
 def _check(name: str, data: bytes, digest: str) -> None:

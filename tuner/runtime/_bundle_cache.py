@@ -12,7 +12,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-from ._bundle import FORMER, Bundle, bundles
+from ._bundle import BUNDLES, FORMER, Bundle
 from ._compile_mode import refuse
 
 
@@ -35,25 +35,22 @@ class BundleCache(CacheManager):
         return getattr(importlib.import_module(module), name)(self._key, **self._options)
 
     def get_file(self, filename: str) -> str | None:
-        for bundle in bundles() if self._plain else ():
+        for bundle in BUNDLES if self._plain else ():
             if path := bundle.find_module(self._key, filename):
                 return path
         return self._rest.get_file(filename)  # type: ignore[no-any-return]
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        for bundle in bundles() if self._plain else ():
-            if self._key in bundle.kernels and is_usable(bundle):
-                group = bundle.find_group(self._key)
-                if filename in group:
-                    return group
+        for bundle in filter(is_usable, BUNDLES) if self._plain else ():
+            group = bundle.find_group(self._key)
+            if filename in group:
+                return group
         try:
             found = self._rest.get_group(filename)
         except OSError:  # a folder that cannot be made
             refuse(filename.removesuffix(".json"))
             raise
         if filename not in (found or ()):
-            for bundle in bundles():
-                is_usable(bundle)  # else says why
             refuse(filename.removesuffix(".json"))
         return found  # type: ignore[no-any-return]
 
