@@ -1,14 +1,14 @@
-"""What compiles in a fresh process that has a bundle: all operators, captured kernels, a model.
+"""What compiles in a fresh process that has a bundle: all operators, kernels of packages, a model.
 
 Three steps, each a process of its own. `record` runs everything, with TUNER_RECORD, and captures
-the kernels of packages; their libraries' choices become tables, so that nothing is tuned again.
-`tuner bundle` builds for this card's target without seeing the card. `run` has a new home folder,
-empty caches, no C compiler and a bundle that is read only, and runs everything twice. Usage:
+the kernels of packages; what their autotuners chose becomes tables. `tuner bundle` builds for this
+card's target without seeing the card. `run` has a new home folder, empty caches, no C compiler and
+a bundle that is read only, and runs everything twice. Usage:
 
-    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama] [--most 4]
+    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama]
 
 FILE.py: CASES, whose items have under `fn` what makes `call` and, run before it, `prepare`.
-Writes OUT/bundles.json: build time, size, compilations, tunings, seconds of both passes.
+Writes OUT/bundles.json: build time, size and, by part, compilations, tunings, seconds of a pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests/ops")]
 PARTS = ("ops", "packages", "llama")
-Subject = tuple[str, Callable[[], Any], Callable[[], Any]]
 
 
-def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[Subject]:
+def subjects(parts: list[str], cases: Path | None) -> Iterator[tuple[str, Any, Any]]:
     """The name, the call and what is run before it."""
     import torch
 
@@ -46,15 +45,13 @@ def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[Subjec
 
         for table in tables_here():
             kernel = registry.load(table.kernel)
-            for entry in table.entries[:: max(1, len(table.entries) // most)]:
-                workload = Workload.from_mapping(entry.key)
+            for workload in (Workload.from_mapping(entry.key) for entry in table.entries):
                 call = call_of(kernel.name, workload, dict(kernel.make_inputs(workload, 7, "cuda")))
                 if call is not None:
                     yield f"ops {kernel.name} {workload.key}", call, int
     if "packages" in parts and cases is not None:
         spec = importlib.util.spec_from_file_location("package_cases", cases)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["package_cases"] = module
+        sys.modules["package_cases"] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         for name, case in module.CASES.items():
             torch.manual_seed(7)
@@ -70,46 +67,28 @@ def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[Subjec
         from tuner import ops
 
         model = ops.patch(make(SUBJECTS["llama"]))
-        for sizes in ((1, 4096), (4, 1000), (32, 1)):
+        for sizes in SUBJECTS["llama"].jobs.values():
             inputs = make_inputs(model, sizes)
             yield f"llama {sizes}", torch.no_grad()(lambda i=inputs: result_of(model(**i))), int
 
 
-def digest(found: Any) -> str:
-    import torch
-
-    parts = found if isinstance(found, tuple | list) else [found]
-    sums = [hashlib.sha256(each.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy())
-            .hexdigest()[:12] for each in parts if isinstance(each, torch.Tensor)]  # fmt: skip
-    return " ".join(sums)
-
-
-def count(owner: Any, name: str, counts: dict[str, int], what: str) -> None:
-    own = getattr(owner, name)
-
-    def counted(*args: Any, **named: Any) -> Any:
-        counts[what] += 1
-        return own(*args, **named)
-
-    setattr(owner, name, counted)
-
-
 def run_all(options: argparse.Namespace) -> None:
-    """Run everything, in the first step with a record; writes facts of each subject."""
+    """Run everything twice, and write what happened by subject."""
     import torch
     import triton
 
     import tuner
     from workers.compiling import count_compilations
 
-    counts = {"tunings": 0, "host": 0}
-    count(triton.runtime.autotuner.Autotuner, "_bench", counts, "tunings")
-    count(triton.runtime.build, "_build", counts, "host")
+    counts = {"_bench": 0, "_build": 0}
+    for owner, name in ((triton.runtime.autotuner.Autotuner, "_bench"),
+                        (triton.runtime.build, "_build")):  # fmt: skip
+        count(owner, name, counts)
     torch.zeros(1, device="cuda")
     found: dict[str, Any] = {}
-    for name, call, prepare in subjects(options.parts, options.cases, options.most):
-        recorded = options.step == "record" and name.startswith("packages")
-        facts: dict[str, Any] = {}
+    for name, call, prepare in subjects(options.parts, options.cases):
+        captures = options.step == "record" and name.startswith("packages")
+        facts = found[name] = dict.fromkeys(counts, 0)
         before = dict(counts)
         try:
             with count_compilations(import_inductor=False) as compiled:
@@ -117,26 +96,40 @@ def run_all(options: argparse.Namespace) -> None:
                     prepare()
                     torch.cuda.synchronize()
                     began = time.perf_counter()
-                    with (
-                        tuner.capture()
-                        if recorded and which == "warm_s"
-                        else nullcontext() as calls
-                    ):
+                    with tuner.capture() if captures and which == "warm_s" else nullcontext() as c:
                         result = call()
                     torch.cuda.synchronize()
                     facts[which] = time.perf_counter() - began
-            facts |= {"digest": digest(result), "compiled": compiled.names}
-            facts |= {what: counts[what] - before[what] for what in counts}
-            if recorded:
-                facts["left_out"] = keep(calls, options.out, name.split()[1])
+            facts |= {each: counts[each] - before[each] for each in counts}
+            facts |= {"bits": digest(result), "compiled": compiled.names}
+            if captures:
+                facts["left_out"] = keep(c, options.out, name.split()[1])
         except Exception as error:
             facts["problem"] = f"{type(error).__name__}: {error}"[:500]
-        found[name] = facts
         print(name, facts.get("compiled"), facts.get("problem", ""), flush=True)
-        call = prepare = result = calls = None
+        call = prepare = result = c = None
         gc.collect()
         torch.cuda.empty_cache()
     (options.out / f"{options.step}.json").write_text(json.dumps(found, indent=1))
+
+
+def count(owner: Any, name: str, counts: dict[str, int]) -> None:
+    own = getattr(owner, name)
+
+    def counted(*args: Any, **named: Any) -> Any:
+        counts[name] += 1
+        return own(*args, **named)
+
+    setattr(owner, name, counted)
+
+
+def digest(found: Any) -> list[str]:
+    import torch
+
+    parts = found if isinstance(found, tuple | list) else [found]
+    data = [each.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy()
+            for each in parts if isinstance(each, torch.Tensor)]  # fmt: skip
+    return [hashlib.sha256(each).hexdigest()[:12] for each in data]
 
 
 def keep(calls: Any, out: Path, name: str) -> list[str]:
@@ -149,7 +142,7 @@ def keep(calls: Any, out: Path, name: str) -> list[str]:
 
     calls.save(out / "calls" / f"{name}.json")
     problems = []
-    for captured in calls:
+    for at, captured in enumerate(calls):
         try:
             kernel = captured.declare()
         except TunerError as error:
@@ -164,10 +157,42 @@ def keep(calls: Any, out: Path, name: str) -> list[str]:
                 provenance=kernel_facts(kernel), launch_hash="aa",
                 kernel_hashes=kernel.kernel_hashes(),
             )  # fmt: skip
-            (out / "tables" / f"{name}-{len(os.listdir(out / 'tables'))}.json").write_text(
-                text_of(table)
-            )
+            (out / "tables" / f"{name}-{at}.json").write_text(text_of(table))
     return problems
+
+
+def build(options: argparse.Namespace) -> dict[str, Any]:
+    """Build the bundle without the card, and make it read only."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    folders = [options.out / name for name in ("tables", "record", "calls")]
+    command = ["-m", "tuner", "bundle", *(f"{each}" for each in folders if any(each.iterdir()))]
+    command += ["ops"] * ("ops" in options.parts) + ["--for", f"cuda:{major}{minor}"]
+    command += ["-o", f"{options.out}/bundle", "--format", "json"]
+    hidden, began = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}, time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *command], env=hidden, cwd=ROOT, check=True, stdout=subprocess.PIPE
+    )
+    subprocess.run(["chmod", "-R", "a-w", f"{options.out}/bundle"], check=True)
+    return {"build_s": time.perf_counter() - began, **json.loads(done.stdout)}
+
+
+def sum_up(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What the fresh process did, by part; what failed in either."""
+    failed = {n: [each[n].get("problem") for each in (before, after)] for n in after}
+    found: dict[str, Any] = {"failed": {n: each for n, each in failed.items() if any(each)}}
+    for part in PARTS:
+        own = {n: after[n] for n in after if n.startswith(part) and n not in found["failed"]}
+        found[part] = {
+            "subjects": len(own),
+            "compiled": {n: run["compiled"] for n, run in own.items() if run["compiled"]},
+            "same_bits": sum(before[n]["bits"] == run["bits"] for n, run in own.items()),
+            **{key: sum(run[key] for run in own.values())
+               for key in ("_bench", "_build", "first_s", "warm_s")},
+            "first_s without": sum(before[n]["first_s"] for n in own),
+        }  # fmt: skip
+    return found
 
 
 def main() -> None:
@@ -175,7 +200,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--most", type=int, default=4, help="workloads of an operator, about")
     parser.add_argument("--step", choices=("record", "run"), help="one step, in this process")
     options = parser.parse_args()
     options.out = options.out.resolve()
@@ -188,54 +212,14 @@ def main() -> None:
     record = {"TUNER_RECORD": f"{options.out}/record", "TUNER_RECORD_ALL": "1"}
     subprocess.run([*own, "record"], env={**os.environ, **record}, check=True)
     facts = build(options)
-    fresh = {**os.environ, "HOME": f"{options.out}/home", "PATH": "/nonexistent",
-             "TUNER_BUNDLE": f"{options.out}/bundle"}  # fmt: skip
-    fresh = {name: fresh[name] for name in fresh if not name.startswith("TRITON_")}
+    fresh = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
+    fresh |= {"HOME": f"{options.out}/home", "PATH": "/nonexistent"}
+    fresh |= {"TUNER_BUNDLE": f"{options.out}/bundle"}
     subprocess.run([*own, "run"], env=fresh, check=True)
-    facts |= summary(*(json.loads((options.out / f"{step}.json").read_text())
-                       for step in ("record", "run")))  # fmt: skip
+    both = [json.loads((options.out / f"{step}.json").read_text()) for step in ("record", "run")]
+    facts |= sum_up(*both)
     (options.out / "bundles.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(json.dumps(facts, indent=1))
-
-
-def build(options: argparse.Namespace) -> dict[str, Any]:
-    """Build the bundle without the card, and make it read only."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    sources = [options.out / "tables", options.out / "record", options.out / "calls"]
-    given = [str(each) for each in sources if any(each.iterdir())]
-    command = ["-m", "tuner", "bundle", *given, *(["ops"] if "ops" in options.parts else [])]
-    command += ["--for", f"cuda:{major}{minor}", "-o", f"{options.out}/bundle", "--format", "json"]
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, *command], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    subprocess.run(["chmod", "-R", "a-w", f"{options.out}/bundle"], check=True)
-    return {"build_s": time.perf_counter() - began, **json.loads(done.stdout)}
-
-
-def summary(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Both passes of the fresh process, by part; and what was compiled or differs."""
-    both = {n: (before[n], after[n]) for n in after if "problem" not in {**before[n], **after[n]}}
-    found: dict[str, Any] = {"problems": {
-        n: after[n].get("problem") or before[n].get("problem") for n in after if n not in both
-    }}  # fmt: skip
-    for part in PARTS:
-        own = {n: pair for n, pair in both.items() if n.startswith(part)}
-        found[part] = {
-            "subjects": len(own),
-            "compilations": sum(len(run["compiled"]) for _, run in own.values()),
-            "compiled": {n: run["compiled"] for n, (_, run) in own.items() if run["compiled"]},
-            "tunings": sum(run["tunings"] for _, run in own.values()),
-            "host_compilations": sum(run["host"] for _, run in own.values()),
-            "same_bits": sum(one["digest"] == run["digest"] for one, run in own.values()),
-            "without_bundle_first_s": sum(one["first_s"] for one, _ in own.values()),
-            "first_s": sum(run["first_s"] for _, run in own.values()),
-            "warm_s": sum(run["warm_s"] for _, run in own.values()),
-        }
-    return found
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ SOFTMAX_CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": Fals
 H200 = runtime.DeviceFacts("NVIDIA H200", "cuda", "cuda:90", 132, shared_bytes=232448)
 
 
-def table_of(kernel, key, config, **fields):
-    entry = runtime.Entry(key, config)
+def table_of(kernel, key, config, serves=None, **fields):
+    entry = runtime.Entry(key, config, sizes=serves or {}, serves=serves or {})
     made = {"triton": triton.__version__}
     return runtime.Table(kernel, "", H200, made, (entry,), launch_hash="aa", **fields)
 
@@ -54,7 +54,8 @@ def record(folder: Path) -> None:
         (folder / place).mkdir(exist_ok=True)
         table = table_of(kernel.name, kernel.workloads()[0].as_dict(), config, **facts)
         (folder / place / "tuned@H200.json").write_text(text_of(table))
-    softmax = table_of("softmax", SOFTMAX, SOFTMAX_CONFIG)
+    served = {"rows": runtime.Span(1, 100)}
+    softmax = table_of("softmax", SOFTMAX, SOFTMAX_CONFIG, served, rule=runtime.Rule("sizes"))
     (folder / "tables" / "softmax@H200.json").write_text(text_of(softmax))
     write_calls(folder / "record.json", [ModelCall("softmax", SOFTMAX, 1)])
 
@@ -81,7 +82,7 @@ def launch(target: str, names: list[str]) -> None:
             name, _, size = text.partition(":")
             try:
                 if name == "softmax":
-                    compile_softmax(device)
+                    compile_softmax(device, int(size or 16))
                 else:
                     make = partial(torch.empty, device="meta")
                     bundled_library.launch(name, make, int(size or 4096))
@@ -98,8 +99,8 @@ def launch(target: str, names: list[str]) -> None:
     }))  # fmt: skip
 
 
-def compile_softmax(device) -> None:
-    kernel, workload = registry.load("softmax"), Workload.from_mapping(SOFTMAX)
+def compile_softmax(device, rows: int) -> None:
+    kernel, workload = registry.load("softmax"), Workload.from_mapping({**SOFTMAX, "rows": rows})
     job = BuildJob("", KernelRef("softmax"), workload, SOFTMAX_CONFIG, device)
     driver = triton.runtime.driver.active
     for each in kernel.launches(workload, SOFTMAX_CONFIG, meta_tensors(kernel, job)):

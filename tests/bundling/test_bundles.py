@@ -93,6 +93,12 @@ def test_a_zip_file_is_a_bundle_too(bundle, tmp_path):
     assert launch(tmp_path, *ALL, TUNER_BUNDLE=packed)["compiled"] == []
 
 
+def test_all_sizes_of_a_range_are_compiled(bundle, tmp_path):
+    sizes = [f"softmax:{rows}" for rows in range(1, 101)]
+    found = launch(tmp_path, *sizes, TUNER_BUNDLE=bundle)
+    assert (found["looked_up"], found["compiled"]) == (100, [])
+
+
 def edit(bundle: Path, **fields: object) -> None:
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest |= {name: change(manifest[name]) for name, change in fields.items()}
