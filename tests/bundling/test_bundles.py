@@ -190,3 +190,26 @@ def test_sizes_of_a_range_reach_every_specialisation(span):
     assert set(chosen) <= set(every)
     assert set().union(*map(specialisations, chosen)) == set().union(*map(specialisations, every))
     assert len(chosen) < 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.json", "--for", "cuda:90"], "nowhere.json"),
+        (["softmax", "--for", "coda:90"], "bundles are for NVIDIA's GPUs alone"),
+        (["softmax", "--for", "cuda:x"], "cuda:x"),
+        (["empty", "--for", "cuda:90"], "nothing to compile for cuda:90"),
+        (["bad.json", "--for", "cuda:90"], "bad.json"),
+        (["record.json", "--for", "cuda:90", "-o", "empty/.."], "holds other files"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, said, made, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.json").write_text("[")
+    shutil.copy(made / "record.json", tmp_path)
+    done = start(tmp_path, "-m", "tuner", "bundle", "--quiet", *arguments, PATH=os.environ["PATH"])
+    assert done.returncode == 2
+    error, hint = done.stderr.strip().splitlines()[-2:]
+    assert said in error
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")

@@ -14,9 +14,10 @@ from search_spaces.records import Workload
 from tuner import runtime
 from tuner.base.log_ratio import LogRatio
 from tuner.ops import choosing
-from tuner.ops.choosing import choose, pick, prefer_tuned
+from tuner.ops.choosing import choose, list_substitutes, pick, prefer_tuned
 from tuner.ops.problem import Problem
 from tuner.tables.range_entries import pick_fastest
+from workers.device import offline
 
 SHIPPED = sorted(Path(runtime.__file__).parent.parent.joinpath("tables").glob("*.json"))
 CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
@@ -31,6 +32,20 @@ def test_an_entry_names_its_config(softmax_tables):
     softmax_tables(baselines={"eager": 1.5, "compile": 1.1}, implementation="tuned")
     choice = choose(problem())
     assert (choice.implementation, choice.config, choice.gain) == ("tuned", CONFIG, 1.5)
+
+
+def test_other_configs_stand_in_only_where_nothing_may_be_compiled(softmax_tables, monkeypatch):
+    softmax_tables(baselines={"eager": 1.5}, implementation="tuned")
+    choice = choose(problem())
+    other = replace(choice, config={**CONFIG, "num_warps": 8})
+    assert [*list_substitutes(problem(), other)] == []
+    monkeypatch.setenv("TUNER_COMPILE", "never")
+    first, *rest = list_substitutes(problem(), other)
+    assert (first.config, first.known) == (CONFIG, False)
+    configs = [choice.config, *(each.config for each in rest)]
+    default = registry.load("softmax").default_config(problem().workload, offline("cuda:90"))
+    assert configs[-1] == default
+    assert [*list_substitutes(problem(), replace(choice, implementation="eager"))] == []
 
 
 def test_an_entry_names_a_baseline(softmax_tables):

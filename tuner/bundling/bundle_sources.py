@@ -81,11 +81,9 @@ def read_sources(names: Sequence[str], target: str) -> Sources:
     kinds = {file: _kind_of(file) for name in names for file in _list_files(name)}
     found.tables += [table for file, kind in kinds.items() if kind == "table"
                      if (table := read(file)).device.target in ("", target)]  # fmt: skip
-    kernels = {}
-    for name in names:
-        if name != OPERATORS and not Path(name).exists():
-            kernel = registry.load(name, (".",), device)
-            kernels[kernel.name] = kernel
+    loaded = [registry.load(name, (".",), device) for name in names
+              if name != OPERATORS and not Path(name).exists()]  # fmt: skip
+    kernels = {kernel.name: kernel for kernel in loaded}
     for kernel in kernels.values():
         for workload in kernel.workloads():
             found.add(kernel, workload, kernel.default_config(workload, device), device)

@@ -24,13 +24,19 @@ _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 _LOCAL = ("extern_libs",)
 
 
+def check_place(folder: Path, target: str) -> None:
+    """Raise `TunerError` for a folder that has other files than a bundle, and other GPUs."""
+    if not target.startswith("cuda:"):
+        raise TunerError(f"{target}: bundles are for NVIDIA's GPUs alone", "write --for cuda:90")
+    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
+        raise TunerError(f"{folder} holds other files", "name a new folder with -o")
+
+
 def write_bundle(folder: Path, sources: Sources, built: Built) -> dict[str, int]:
     """Write a bundle; the numbers of its kernels, modules and tables, and its bytes.
 
-    folder: is made; one that exists must be empty, or a bundle, which is replaced.
+    folder: is made, or replaced.
     """
-    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
-        raise TunerError(f"{folder} holds other files", "name a new folder with -o")
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
     made.chmod(0o755)

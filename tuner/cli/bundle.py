@@ -41,10 +41,11 @@ def bundle(
     """
     from tuner.bundling.building import build_all
     from tuner.bundling.bundle_sources import read_sources
-    from tuner.bundling.writing import write_bundle
+    from tuner.bundling.writing import check_place, write_bundle
     from tuner.cli.programs import add_import_path
 
     add_import_path()
+    check_place(output.absolute(), target)
     found = read_sources(sources, target)
     variants = list(found.variants.values())
     if not quiet:
