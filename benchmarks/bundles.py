@@ -5,7 +5,7 @@ the kernels of packages; what their autotuners chose becomes tables. `tuner bund
 card's target without seeing the card. `run` has a new home folder, empty caches, no C compiler and
 a bundle that is read only, and runs everything twice. Usage:
 
-    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama]
+    python benchmarks/bundles.py --out OUT [--cases FILE.py] [--parts ops packages llama] [--most 4]
 
 FILE.py: CASES, whose items have under `fn` what makes `call` and, run before it, `prepare`.
 Writes OUT/bundles.json: build time, size and, by part, compilations, tunings, seconds of a pass.
@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests/ops")]
 PARTS = ("ops", "packages", "llama")
 
 
-def subjects(parts: list[str], cases: Path | None) -> Iterator[tuple[str, Any, Any]]:
+def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[tuple[str, Any, Any]]:
     """The name, the call and what is run before it."""
     import torch
 
@@ -45,7 +45,8 @@ def subjects(parts: list[str], cases: Path | None) -> Iterator[tuple[str, Any, A
 
         for table in tables_here():
             kernel = registry.load(table.kernel)
-            for workload in (Workload.from_mapping(entry.key) for entry in table.entries):
+            some = table.entries[:: max(1, len(table.entries) // most)]
+            for workload in (Workload.from_mapping(entry.key) for entry in some):
                 call = call_of(kernel.name, workload, dict(kernel.make_inputs(workload, 7, "cuda")))
                 if call is not None:
                     yield f"ops {kernel.name} {workload.key}", call, int
@@ -86,7 +87,7 @@ def run_all(options: argparse.Namespace) -> None:
         count(owner, name, counts)
     torch.zeros(1, device="cuda")
     found: dict[str, Any] = {}
-    for name, call, prepare in subjects(options.parts, options.cases):
+    for name, call, prepare in subjects(options.parts, options.cases, options.most):
         captures = options.step == "record" and name.startswith("packages")
         facts = found[name] = dict.fromkeys(counts, 0)
         before = dict(counts)
@@ -168,8 +169,7 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
     major, minor = torch.cuda.get_device_capability()
     folders = [options.out / name for name in ("tables", "record", "calls")]
     command = ["-m", "tuner", "bundle", *(f"{each}" for each in folders if any(each.iterdir()))]
-    command += ["ops"] * ("ops" in options.parts) + ["--for", f"cuda:{major}{minor}"]
-    command += ["-o", f"{options.out}/bundle", "--format", "json"]
+    command += ["--for", f"cuda:{major}{minor}", "-o", f"{options.out}/bundle", "--format", "json"]
     hidden, began = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}, time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], env=hidden, cwd=ROOT, check=True, stdout=subprocess.PIPE
@@ -200,6 +200,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--most", type=int, default=4, help="workloads of an operator, about")
     parser.add_argument("--step", choices=("record", "run"), help="one step, in this process")
     options = parser.parse_args()
     options.out = options.out.resolve()

@@ -4,7 +4,7 @@ A matrix product of 48 configs in two sizes, under `tuner.runtime.autotune`, is 
 and by all GPUs of this host under `torchrun`, sharing and not, with empty caches. Then real starts
 with twelve configs, in which each rank has another cache: empty, filled, or half of it. Usage:
 
-    python benchmarks/ranks.py --out FILE [--starts 20] [--gpus N]
+    python benchmarks/ranks.py --out FILE [--starts 20] [--gpus N] [--no-times]
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--gpus", type=int, default=torch.cuda.device_count())
+    parser.add_argument("--no-times", action="store_true", help="starts alone")
     parser.add_argument("--follow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--caches", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -142,12 +143,11 @@ def main() -> None:
         follow(options.follow)
         return
     gpus, times = options.gpus, {}
-    for name, ranks, mode in (("one", 1, "share"), ("shared", gpus, "share"),
-                              ("broadcast", gpus, "broadcast")):  # fmt: skip
+    ways = [("one", 1, "share"), ("shared", gpus, "share"), ("broadcast", gpus, "broadcast")]
+    for name, ranks, mode in [] if options.no_times else ways:
         times[name] = round(time_cold(ranks, mode), 2)
         print(name, times[name], flush=True)
-    found = {"toolchain": facts(), "gpus": gpus, "cold seconds": times,
-             "shared over one": round(times["shared"] / times["one"], 3)}  # fmt: skip
+    found = {"toolchain": facts(), "gpus": gpus, "cold seconds": times}
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     found |= count_agreements(gpus, options.starts)
     print(json.dumps(found, indent=1))
