@@ -67,7 +67,8 @@ def subjects(parts: list[str], cases: Path | None, most: int) -> Iterator[tuple[
 
         from tuner import ops
 
-        model = ops.patch(make(SUBJECTS["llama"]))
+        model = make(SUBJECTS["llama"])
+        ops.patch(model)
         for sizes in SUBJECTS["llama"].jobs.values():
             inputs = make_inputs(model, sizes)
             yield f"llama {sizes}", torch.no_grad()(lambda i=inputs: result_of(model(**i))), int

@@ -2,7 +2,7 @@
 
 A matrix product of 48 configs in two sizes, under `tuner.runtime.autotune`, is tuned by one rank
 and by all GPUs of this host under `torchrun`, sharing and not, with empty caches. Then real starts
-with twelve configs, in which each rank has another cache: empty, filled, or half of it. Usage:
+with twelve configs, in which each rank has another cache: empty, filled, or half written. Usage:
 
     python benchmarks/ranks.py --out FILE [--starts 20] [--gpus N] [--no-times]
 """
@@ -98,8 +98,8 @@ def start(ranks: int, mode: str, caches: Path, every: int = 1) -> list[dict[str,
 
 
 def halve(folder: Path) -> None:
-    """Delete every second file of a cache, as if writing had ended before."""
-    for file in sorted(each for each in folder.rglob("*") if each.is_file())[::2]:
+    """Leave every second kernel of a cache as a killed process leaves it: without its index."""
+    for file in sorted(folder.rglob("__grp__*"))[::2]:
         file.unlink()
 
 
