@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from search_spaces.errors import TunerError
-from tuner.runtime.device_code import settle_source_hashes as settle_source_hashes
+from tuner.runtime.device_code import settle_cache_keys as settle_cache_keys
 
 #: The first and the last version that the farm has run with.
 OLDEST, NEWEST = (3, 6), (3, 9)

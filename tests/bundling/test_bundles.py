@@ -85,6 +85,14 @@ def test_a_bundle_has_no_path_of_the_machine_and_the_host_modules(bundle, made):
         assert file.is_dir() or f"{made}".encode() not in file.read_bytes()
 
 
+def test_keys_of_host_modules_do_not_depend_on_the_programs_of_a_machine(bundle, tmp_path):
+    """Triton asks the program `file`, which containers lack, what Python is."""
+    code = "import tuner; from triton.runtime import build; print(build.platform_key())"
+    paths = ("/nonexistent", os.environ["PATH"])
+    keys = [start(tmp_path, "-c", code, TUNER_BUNDLE=bundle, PATH=path).stdout for path in paths]
+    assert keys[0] == keys[1] != ""
+
+
 def test_a_zip_file_is_a_bundle_too(bundle, tmp_path):
     packed = tmp_path / "packed.zip"
     with zipfile.ZipFile(packed, "w") as archive:

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from search_spaces.kernel import Launch
 from search_spaces.records import TensorSpec, Workload
-from search_spaces.triton_versions import settle_source_hashes
+from search_spaces.triton_versions import settle_cache_keys
 from workers.compiling import build_kernel, count_compilations, install, use_target
 from workers.compiling.launch_key import difference
 from workers.device import offline
@@ -147,8 +147,8 @@ def test_a_source_hash_does_not_depend_on_what_was_hashed_before():
 
 def test_a_device_worker_settles_hashes_before_it_launches_a_reference():
     """As of a captured kernel, whose reference launches it where no compilations are counted."""
-    settle_source_hashes()
-    settle_source_hashes()
+    settle_cache_keys()
+    settle_cache_keys()
     first = source_hash(scale_rows)
     for function in (scaled, both_scaled, scale_rows):
         function.hash, function.used_global_vals = None, {}

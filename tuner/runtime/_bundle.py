@@ -36,7 +36,7 @@ from ._lookup import clear
 from ._table_files import BUNDLED, PathLike, load
 from ._text import printable
 from ._warn import warn_once
-from .device_code import settle_source_hashes
+from .device_code import settle_cache_keys
 
 SCHEMA = 1
 VARIABLE = "TUNER_BUNDLE"
@@ -173,9 +173,9 @@ def ask_first() -> None:
         os.environ[FORMER], os.environ[MANAGER] = os.environ.get(MANAGER, ""), _OURS
     # Builders have these hashes.
     if "triton.runtime.jit" in sys.modules:
-        settle_source_hashes()
+        settle_cache_keys()
     else:
-        after_import("triton", settle_source_hashes)
+        after_import("triton", settle_cache_keys)
 
 
 def _open(path: str) -> Bundle:

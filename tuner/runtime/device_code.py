@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import inspect
+import platform
 import re
 import sys
 import textwrap
@@ -26,7 +27,7 @@ __all__ = [
     "kernel_hash",
     "normal_form",
     "place_text",
-    "settle_source_hashes",
+    "settle_cache_keys",
     "stamp",
 ]
 
@@ -235,8 +236,10 @@ def _library_of(found: Any) -> str | None:
     return _library(getattr(found, "__module__", None) or "")
 
 
-def settle_source_hashes() -> None:
-    """Make the source hash of a kernel the same whatever this process hashed before; for good.
+def settle_cache_keys() -> None:
+    """Make Triton's cache keys the same whatever process and machine they are made in; for good.
+
+    The key of a host module has what the program `file` says of Python, where there is one.
 
     Triton (3.6, 3.7) adds the global constants of a called function to the hash of its caller only
     if the called function has a hash by then (`DependenciesFinder._update_hash`). A worker that
@@ -244,8 +247,9 @@ def settle_source_hashes() -> None:
     and compile what was built for it. From now on a called function is hashed before its caller.
     A hash is kept: a device worker calls this before anything is launched, as references are.
     """
-    from triton.runtime import jit
+    from triton.runtime import build, jit
 
+    build.platform_key = _describe_platform
     finder = getattr(jit, "DependenciesFinder", None)
     before = getattr(finder, "_update_hash", None)
     if finder is None or before is None or hasattr(before, _SETTLED):
@@ -257,3 +261,7 @@ def settle_source_hashes() -> None:
 
     setattr(update_hash, _SETTLED, True)
     finder._update_hash = update_hash
+
+
+def _describe_platform() -> str:
+    return f"{platform.machine()},{platform.system()},64bit,ELF"

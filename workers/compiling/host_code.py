@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.triton_versions import settle_cache_keys
 from workers.compiling.cache import pack_files
 from workers.environment import TRITON, set_variables
 
@@ -30,6 +31,7 @@ def build_host_modules(kernels: list[Any], cache_dir: Path) -> dict[str, bytes]:
     """
     from triton.backends.nvidia import driver
 
+    settle_cache_keys()
     with _never_loaded() as paths, set_variables(TRITON_LIBCUDA_PATH=_empty_libcuda()):
         driver.library_dirs.cache_clear()
         driver.libcuda_dirs.cache_clear()

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from search_spaces.triton_versions import settle_source_hashes
+from search_spaces.triton_versions import settle_cache_keys
 
 #: Name of a part -> its value as text. Two launches use the same binary if and only if all parts
 #: agree.
@@ -140,7 +140,7 @@ def _count_triton(compilations: Compilations) -> Iterator[None]:
 
     knobs.compilation.listener = listener
     try:
-        settle_source_hashes()
+        settle_cache_keys()
         with record_keys(compilations.keys):
             yield
     finally:

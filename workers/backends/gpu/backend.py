@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
-from search_spaces.triton_versions import settle_source_hashes
+from search_spaces.triton_versions import settle_cache_keys
 from tuner.base.tracing import span
 from workers.compiling import count_compilations
 from workers.compiling.launch_key import LaunchKey, difference
@@ -61,7 +61,7 @@ class GpuBackend(TorchBackend):
         from triton.runtime.cache import triton_key
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
-        settle_source_hashes()
+        settle_cache_keys()
         self._index = index
         with span("make the device's context", "start"):
             torch.cuda.set_device(index)
