@@ -200,6 +200,12 @@ def test_sizes_of_a_range_reach_every_specialisation(span):
     assert len(chosen) < 100
 
 
+def test_a_builder_needs_a_c_compiler(made, tmp_path):
+    done = start(tmp_path, "-m", "tuner", "bundle", made / "record.json", "--for", "cuda:90")
+    assert done.returncode == 2
+    assert "there is no C compiler here" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -37,6 +37,8 @@ def write_bundle(folder: Path, sources: Sources, built: Built) -> dict[str, int]
 
     folder: is made, or replaced.
     """
+    if not built.files:
+        raise TunerError(f"nothing could be compiled: {built.failed[0]}", "see `tuner doctor`")
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
     made.chmod(0o755)

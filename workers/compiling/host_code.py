@@ -7,7 +7,9 @@ and not loaded.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.triton_versions import settle_cache_keys
 from workers.compiling.cache import pack_files
 from workers.environment import TRITON, set_variables
@@ -53,7 +56,10 @@ def _empty_libcuda() -> str:
     names = {name for text in texts for name in _FUNCTION.findall(text)}
     source = folder / "libcuda.c"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
-    command = ["cc", "-shared", "-fPIC", f"{source}", f"-Wl,-soname,{_NAME}", "-o"]
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:  # where Triton looks for one
+        raise TunerError("there is no C compiler here", "install gcc, or name one in CC")
+    command = [compiler, "-shared", "-fPIC", f"{source}", f"-Wl,-soname,{_NAME}", "-o"]
     subprocess.run([*command, f"{folder / _NAME}"], check=True, capture_output=True)
     (folder / "libcuda.so").symlink_to(_NAME)
     return f"{folder}"
