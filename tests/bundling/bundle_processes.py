@@ -56,7 +56,7 @@ def record(folder: Path) -> None:
         (folder / place / "tuned@H200.json").write_text(text_of(table))
     served = {"rows": runtime.Span(1, 100)}
     softmax = table_of("softmax", SOFTMAX, SOFTMAX_CONFIG, served, rule=runtime.Rule("sizes"))
-    (folder / "tables" / "softmax@H200.json").write_text(text_of(softmax))
+    (folder / "tables" / "named.json").write_text(text_of(softmax))
     write_calls(folder / "record.json", [ModelCall("softmax", SOFTMAX, 1)])
 
 

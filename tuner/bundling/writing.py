@@ -18,6 +18,7 @@ from tuner import __version__
 from tuner.bundling.building import Built
 from tuner.bundling.bundle_sources import Sources
 from tuner.runtime._bundle import MANIFEST, MODULES, PACK, SCHEMA, TABLES, describe_process
+from tuner.tables.text import file_name
 
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 #: Fields of a kernel's facts that name files of the machine which compiled it.
@@ -60,8 +61,9 @@ def _write(folder: Path, sources: Sources, built: Built) -> Mapping[str, Any]:
     (folder / TABLES).mkdir()
     tables = {}
     for table in sources.tables:
-        data, name = Path(table.path).read_bytes(), Path(table.path).name
-        name = name if name not in tables else f"{_digest(data)[:8]}-{name}"
+        # Lookups in a folder find a table by its name.
+        data, name = Path(table.path).read_bytes(), file_name(table)
+        name = name if name not in tables else f"{name[:-5]}-{_digest(data)[:8]}.json"
         (folder / TABLES / name).write_bytes(data)
         tables[name] = _digest(data)
     manifest = {
