@@ -181,8 +181,10 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
 
 def sum_up(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """What the fresh process did, by part; what failed in either."""
+    missing = {n: ["not run in both"] for n in before.keys() ^ after.keys()}
+    after = {n: after[n] for n in after if n in before}
     failed = {n: [each[n].get("problem") for each in (before, after)] for n in after}
-    found: dict[str, Any] = {"failed": {n: each for n, each in failed.items() if any(each)}}
+    found: dict[str, Any] = {"failed": missing | {n: e for n, e in failed.items() if any(e)}}
     for part in PARTS:
         own = {n: after[n] for n in after if n.startswith(part) and n not in found["failed"]}
         found[part] = {

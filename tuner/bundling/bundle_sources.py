@@ -16,7 +16,7 @@ from search_spaces.records import Config, Device, Value, Workload, config_key
 from tuner.bundling.range_sizes import list_keys
 from tuner.capturing import CapturedKernel, load_calls
 from tuner.ops.prediction import device_of, find_neighbour
-from tuner.runtime import Entry, Table, read
+from tuner.runtime import Entry, Table, load, read
 from tuner.runtime._given_tables import place_in
 from tuner.runtime._lookup import PACKAGED
 from workers.device import offline
@@ -79,8 +79,8 @@ def read_sources(names: Sequence[str], target: str) -> Sources:
     """
     found, device, shipped = Sources(target), offline(target), _read_shipped(target)
     kinds = {file: _kind_of(file) for name in names for file in _list_files(name)}
-    found.tables += [table for file, kind in kinds.items() if kind == "table"
-                     if (table := read(file)).device.target in ("", target)]  # fmt: skip
+    tables = [load(file) for file, kind in kinds.items() if kind == "table"]
+    found.tables += [each for each in tables if each and each.device.target in ("", target)]
     loaded = [registry.load(name, (".",), device) for name in names
               if name != OPERATORS and not Path(name).exists()]  # fmt: skip
     kernels = {kernel.name: kernel for kernel in loaded}
