@@ -219,6 +219,7 @@ def main() -> None:
     fresh = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     fresh |= {"HOME": f"{options.out}/home", "PATH": "/nonexistent"}
     fresh |= {"TUNER_BUNDLE": f"{options.out}/bundle"}
+    fresh |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # some lie below HOME
     subprocess.run([*own, "run"], env=fresh, check=True)
     both = [json.loads((options.out / f"{step}.json").read_text()) for step in ("record", "run")]
     facts |= sum_up(*both)

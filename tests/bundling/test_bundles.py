@@ -27,8 +27,11 @@ def start(
     """A process with a new home, empty caches and no C compiler in its PATH."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
+    kept = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
     environment = {
-        "HOME": f"{home}", "PATH": "/nonexistent", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}",
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "HOME": f"{home}", "PATH": "/nonexistent",
+        "PYTHONPATH": os.pathsep.join([f"{ROOT}", f"{HERE}", *filter(None, sys.path)]),
         "TUNER_DEVICE": "NVIDIA H200", **{name: f"{value}" for name, value in variables.items()},
     }  # fmt: skip
     command = [sys.executable, *map(str, arguments)]
