@@ -32,6 +32,7 @@ from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
 from tuner.optimizing.program import Outcome, Program, time_programs
 from tuner.optimizing.program_record import record_program
 from tuner.optimizing.step_comparison import (
+    LONGEST_S,
     NEW,
     PLAIN,
     TODAY,
@@ -71,11 +72,11 @@ def optimize(
     `tables`, which comes first in TUNER_TABLES of this process and is applied to it. If it is
     surely faster with operators, models stay patched.
 
-    budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. progress: as of
-    `tune`. The folder also gets `calls/calls.json`, the kinds of calls of operators, and results of
-    the tuning, which are used again. Raises `TunerError` for a step with arguments, for a budget
-    that is no duration and in ranks of a process group, whose steps would have to keep pace, and
-    what the step raises.
+    budget: of the tuning, seconds or text such as "30m"; a Ctrl-C ends it, too. A comparison takes
+    as long at most, or a minute. progress: as of `tune`. The folder also gets `calls/calls.json`,
+    the kinds of calls of operators, and results of the tuning, which are used again. Raises
+    `TunerError` for a step with arguments, for a budget that is no duration and in ranks of a
+    process group, whose steps would have to keep pace, and what the step raises.
     """
     if runtime.find_ranks() is not None:
         raise TunerError(
@@ -90,7 +91,8 @@ def optimize(
     folder, search_s = Path(tables).absolute(), read_seconds("budget", budget)
     operators = find_operators(step)
     record = record_step(step, folder, operators)
-    ways = [partial(compare_step, step, folder, each) for each in (operators, None)]
+    compare = partial(compare_step, step, folder, long_s=min(LONGEST_S, search_s))
+    ways = [partial(compare, operators=each) for each in (operators, None)]
     result = _tune(record, search_s, folder, progress, ways)
     is_faster = is_surely_faster(result.comparison.measured)
     if isinstance(operators, PatchedModels) and result.operators and is_faster:
@@ -159,14 +161,19 @@ def try_tables(
 
 
 def compare_step(
-    step: Step, tables: Path, operators: Operators | None, candidates: Path | None
+    step: Step,
+    tables: Path,
+    candidates: Path | None,
+    *,
+    operators: Operators | None,
+    long_s: float = LONGEST_S,
 ) -> Times:
     """Run a step in turn, also with candidate tables where there are some."""
     runtime.clear()
     sides = {TODAY: _make_side(tables, operators), PLAIN: Side(Scope(tables))}
     if candidates is not None:
         sides[NEW] = _make_side(candidates, operators)
-    return time_step(step, sides)
+    return time_step(step, sides, long_s)
 
 
 def _make_side(tables: Path, operators: Operators | None) -> Side:

@@ -20,8 +20,8 @@ NEW, TODAY, PLAIN = "new", "today", "plain"
 #: Times by way; equal positions are of one round.
 Times: TypeAlias = Mapping[str, Sequence[float]]
 #: Runs before the first that counts; rounds after which an interval of `_NARROW` is enough, the
-#: last of which are the most; after which time how few suffice.
-_WARM, _LOOKS, _NARROW, _FEWEST, _LONG_S = 2, (40, 80, 160), 0.005, 8, 60.0
+#: last of which are the most; how few suffice after a time, and the longest one, in seconds.
+_WARM, _LOOKS, _NARROW, _FEWEST, LONGEST_S = 2, (40, 80, 160), 0.005, 8, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def is_surely_faster(ratio: LogRatio) -> bool:
     return ratio.ends is not None and ratio.high < 0
 
 
-def time_step(step: Step, sides: Mapping[str, Side]) -> Times:
-    """Milliseconds of a step in each way, round by round."""
+def time_step(step: Step, sides: Mapping[str, Side], long_s: float = LONGEST_S) -> Times:
+    """Milliseconds of a step in each way, round by round; few rounds suffice after long_s."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # compiled code holds the decisions of when it was made
     for side in sides.values():
@@ -65,7 +65,7 @@ def time_step(step: Step, sides: Mapping[str, Side]) -> Times:
 
     def is_enough(times: Times) -> bool:
         rounds = len(times[PLAIN])
-        if rounds >= _FEWEST and time.monotonic() - began > _LONG_S:
+        if rounds >= _FEWEST and time.monotonic() - began > long_s:
             return True
         ratios = (compare_pairs(times[each], times[PLAIN]) for each in times if each != PLAIN)
         return rounds in _LOOKS and all(each.high - each.low <= _NARROW for each in ratios)
