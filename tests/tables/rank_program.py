@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -92,10 +93,9 @@ class Rank:
         self.rank, self.ranks, self.keeper = rank, ranks, keeper
         self.store = distributed.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=300))
 
-    def join(self) -> None:
-        distributed.init_process_group(
-            "gloo", store=self.store, rank=self.rank, world_size=self.ranks
-        )
+    def join(self, name: str = "group") -> None:
+        store = distributed.PrefixStore(name, self.store)
+        distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.ranks)
 
     def launch_all(self, kernel: Any) -> dict[str, Any]:
         sizes = [99, 300] if self.rank % 2 else [300, 99]
@@ -104,6 +104,17 @@ class Rank:
     def decorated(self) -> Any:
         self.join()
         return self.launch_all(make_kernel(runtime.autotune))
+
+    def joining_again(self) -> Any:
+        """Groups one after the other in one process; what it chose in one is forgotten."""
+        kernel, found = make_kernel(runtime.autotune), []
+        for at in range(4):
+            self.join(f"{at}")
+            found.append(launch(kernel, 99)["block"])
+            distributed.barrier()
+            distributed.destroy_process_group()
+        threads = [each for each in threading.enumerate() if each.name == "tuner ranks"]
+        return {"blocks": found, "threads": len(threads)}
 
     def applied(self) -> Any:
         """A library's kernel; its first sizes were tuned before there was a group."""

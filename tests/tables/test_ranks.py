@@ -68,6 +68,14 @@ def test_many_groups_agree(follow):
     assert len({ranks[0]["99"]["block"] for ranks in rounds}) > 1
 
 
+def test_one_process_joins_groups_one_after_the_other(follow):
+    rounds, _ = follow("joining_again", rounds=3)
+    for ranks in rounds:
+        assert [each["blocks"] for each in ranks] == [ranks[0]["blocks"]] * _RANKS
+        assert {each["threads"] for each in ranks} == {1}
+    assert any(len(set(ranks[0]["blocks"])) > 1 for ranks in rounds)
+
+
 @pytest.mark.parametrize("fault", ["killed", "stopped", "slow"])
 @pytest.mark.parametrize("mode", ["broadcast", "share"])
 def test_without_the_one_that_tunes_all_launch_the_default(follow, fault, mode):

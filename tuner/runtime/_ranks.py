@@ -59,12 +59,16 @@ class Ranks:
         threading.Thread(target=self._serve, daemon=True, name="tuner ranks").start()
 
     def _serve(self) -> None:
-        while True:
-            answers, method, given = self._asked.get()
+        while (asked := self._asked.get()) is not None:
+            answers, method, given = asked
             try:
                 answers.put((True, getattr(self._store, method)(*given)))
             except Exception as error:  # the store's own kinds of errors
                 answers.put((False, error))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._asked.put(None)
 
     def ask(self, method: str, *given: Any) -> Any:
         """What a method of the store returns. Raises `Silent`, now and from then on."""
@@ -201,6 +205,8 @@ def find_ranks() -> Ranks | None:
     except (AttributeError, RuntimeError, ValueError) as error:  # such as MPI's
         warn_once(("ranks", "store"), f"the process group has no store ({error}): ranks may differ")
         return None
+    for former in _latest:
+        former.close()
     _latest[:] = [Ranks(group, distributed.PrefixStore("tuner", store), distributed.get_rank())]
     return _latest[0]
 
