@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces.errors import TunerError
 from tuner.bundling.range_sizes import list_sizes
+from tuner.bundling.writing import write_wheel
 from tuner.runtime import Span
 
 HERE = Path(__file__).parent
@@ -102,6 +104,16 @@ def test_a_zip_file_is_a_bundle_too(bundle, tmp_path):
         for file in bundle.rglob("*"):
             archive.write(file, file.relative_to(bundle))
     assert launch(tmp_path, *ALL, TUNER_BUNDLE=packed)["compiled"] == []
+
+
+def test_a_wheel_of_it_is_installed_by_pip(bundle, tmp_path):
+    wheel, there = write_wheel(bundle, "1.2"), tmp_path / "site"
+    words = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", there, wheel]
+    subprocess.run([sys.executable, "-m", *words], check=True)
+    assert (there / "moved-1.2.dist-info").is_dir()
+    assert launch(tmp_path, *ALL, TUNER_BUNDLE=there / "moved")["compiled"] == []
+    with pytest.raises(TunerError, match="not a version"):
+        write_wheel(bundle, "next/one")
 
 
 def test_all_sizes_of_a_range_are_compiled(bundle, tmp_path):

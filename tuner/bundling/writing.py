@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
 import shutil
 import sysconfig
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -52,6 +55,41 @@ def write_bundle(folder: Path, sources: Sources, built: Built) -> dict[str, int]
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     parts = {name: len(manifest[name]) for name in ("kernels", "modules", "tables")}
     return {**parts, "bytes": size}
+
+
+def write_wheel(folder: Path, version: str) -> Path:
+    """Pack a bundle as a wheel beside its folder; `pip` puts it into a folder of that name.
+
+    Raises `TunerError` for a version that is none.
+    """
+    if not re.fullmatch(r"\d+(\.\d+)*", version):
+        raise TunerError(f"--wheel {version}: not a version", "write numbers, such as --wheel 1.0")
+    name = re.sub(r"\W+", "_", folder.name)
+    python, platform = f"cp{sysconfig.get_config_var('py_version_nodot')}", sysconfig.get_platform()
+    tag = f"{python}-{python}-{re.sub(r'[-.]', '_', platform)}"
+    about, path = f"{name}-{version}.dist-info", folder.parent / f"{name}-{version}-{tag}.whl"
+    found = {
+        f"{name}/{file.relative_to(folder).as_posix()}": file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+    known = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: tuner {__version__}\n"
+        f"Root-Is-Purelib: false\nTag: {tag}\n",
+    }
+    found |= {f"{about}/{each}": text.encode() for each, text in known.items()}
+    rows = [f"{each},sha256={_encode_digest(data)},{len(data)}" for each, data in found.items()]
+    rows.append(f"{about}/RECORD,,")
+    with zipfile.ZipFile(path, "w") as wheel:
+        for each, data in {**found, f"{about}/RECORD": "\n".join(rows).encode()}.items():
+            wheel.writestr(each, data)
+    return path
+
+
+def _encode_digest(data: bytes) -> str:
+    """As wheels have it: base64 without padding."""
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 def _write(folder: Path, sources: Sources, built: Built) -> Mapping[str, Any]:

@@ -28,6 +28,10 @@ def bundle(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")
     ] = Path("bundle"),
+    wheel: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Write a wheel of it, too, beside the folder."),
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=0, help="How many compile at a time; 0: one for each processor.")
     ] = 0,
@@ -41,7 +45,7 @@ def bundle(
     """
     from tuner.bundling.building import build_all
     from tuner.bundling.bundle_sources import read_sources
-    from tuner.bundling.writing import check_place, write_bundle
+    from tuner.bundling.writing import check_place, write_bundle, write_wheel
     from tuner.cli.programs import add_import_path
 
     add_import_path()
@@ -52,13 +56,15 @@ def bundle(
         note(f"compiling {len(variants)} configs for {target}")
     built = build_all(variants, processes)
     facts = write_bundle(output.absolute(), found, built)
+    packed = None if wheel is None else f"{write_wheel(output.absolute(), wheel)}"
     left_out = [*found.left_out, *built.failed]
     if style is not Format.TABLE:
-        emit_record({"folder": f"{output}", **facts, "left_out": left_out}, style)
+        known = {"folder": f"{output}", "wheel": packed, **facts, "left_out": left_out}
+        emit_record(known, style)
         return
     for line in left_out[:_SHOWN]:
         note(f"left out: {line}")
     if len(left_out) > _SHOWN:
         note(f"left out: {len(left_out) - _SHOWN} more, which --format json lists")
     size = f"{facts['bytes'] / 1e6:.1f} MB"
-    say(f"{output}: {facts['kernels']} kernels and {facts['tables']} tables, {size}")
+    say(f"{packed or output}: {facts['kernels']} kernels and {facts['tables']} tables, {size}")
