@@ -96,6 +96,7 @@ class Rank:
     def join(self, name: str = "group") -> None:
         store = distributed.PrefixStore(name, self.store)
         distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.ranks)
+        distributed.barrier()  # a rank may end before others have connected to it
 
     def launch_all(self, kernel: Any) -> dict[str, Any]:
         sizes = [99, 300] if self.rank % 2 else [300, 99]

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ._device import current_device
@@ -117,17 +118,19 @@ class Ranks:
         except Silent:
             raise
         except BaseException:
-            self.settle(chosen, f"{_DEFAULT}")
+            with suppress(Silent):
+                self.settle(chosen, f"{_DEFAULT}")
             raise
         keys = [f"{name}/{at}" for at in range(count)]
-        while time.monotonic() < until_s:
-            if self.ask("check", [chosen]):
-                return int(self.ask("get", chosen))
+        while not self.ask("check", [chosen]):
             if self.ask("check", keys):
                 found = [float(self.ask("get", key)) for key in keys]
-                return int(self.settle(chosen, f"{found.index(min(found))}"))
-            time.sleep(_POLL_S)
-        return int(self.settle(chosen, f"{_DEFAULT}"))
+                self.settle(chosen, f"{found.index(min(found))}")
+            elif time.monotonic() >= until_s:
+                self.settle(chosen, f"{_DEFAULT}")
+            else:
+                time.sleep(_POLL_S)
+        return int(self.ask("get", chosen))
 
     def compare(self, name: str, digest: str) -> None:
         """Log which rank has something else of this name than the first one that came here."""
