@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import invariants
 import pytest
 
 from results_db.stored_records import SelectionRecord, TrialRecord
@@ -179,7 +180,7 @@ class World:
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Let the engine take the event, and check its invariants."""
         instructions = self.engine.handle(event, now)
-        self.engine.validate()
+        invariants.check(self.engine)
         return instructions
 
     def _worker(self, index: int) -> WorkerInfo:

@@ -1,4 +1,4 @@
-"""`Engine.validate()` finds contradictions in the engine's state."""
+"""`invariants.check` finds contradictions in the engine's state."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import ast
 from dataclasses import fields
 from pathlib import Path
 
+import invariants
 import pytest
+from invariants import InvariantError
 from scenario import World, spec
 
 import tuner.engine
 from search_spaces.records import config_key
 from tuner.engine import Engine, Stage, TaskBudget
-from tuner.engine.invariants import InvariantError
 from tuner.engine.jobs import Job, Work
 from tuner.engine.trial_table import Trial, TrialState
 
@@ -22,7 +23,7 @@ def engine():
     """An engine in the middle of a search, with builds in flight."""
     whole = spec(strategy="exhaustive", budget=TaskBudget())
     engine = World(Engine([whole, spec(task_id=2)], builders=4), seed=2, stop_after=12).run().engine
-    engine.validate()
+    invariants.check(engine)
     return engine
 
 
@@ -120,7 +121,7 @@ def race_for_another_run(engine):
 def test_a_contradiction_is_named(engine, corrupt, message):
     corrupt(engine)
     with pytest.raises(InvariantError, match=message):
-        engine.validate()
+        invariants.check(engine)
 
 
 @pytest.mark.parametrize(
@@ -140,19 +141,19 @@ def test_one_module_changes_trials_and_one_changes_stages(names, module):
 
 def test_a_config_that_was_changed_is_named_at_the_end():
     engine = World(Engine([spec()], builders=2)).run().engine
-    engine.validate()
+    invariants.check(engine)
     trial = a_trial(engine, TrialState.DONE)
     trial.config = {**trial.config, "BLOCK": -1}
     with pytest.raises(InvariantError, match=f"the config of trial {trial.number} was changed"):
-        engine.validate()
+        invariants.check(engine)
 
 
 def test_a_budget_that_is_exceeded_is_named():
     engine = World(Engine([spec(budget=TaskBudget(trials=8))], builders=2)).run().engine
-    engine.validate()
+    invariants.check(engine)
     trials = engine.tasks[0].search.trials
     tried = {config_key(trial.config) for trial in trials.values()}
     space = engine.tasks[0].spec.space
     trials.add(next(c for c in space.enumerate() if config_key(c) not in tried), "random", 0.0)
     with pytest.raises(InvariantError, match="the budget allows 8"):
-        engine.validate()
+        invariants.check(engine)

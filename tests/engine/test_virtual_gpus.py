@@ -14,6 +14,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import invariants
 import multi_gpu
 import multi_gpu_run
 from acceptance.simulated_worlds import instructions
@@ -126,7 +127,7 @@ class CheckedEngine(Engine):
 
     def handle(self, event, now):
         instructions = super().handle(event, now)
-        self.validate()
+        invariants.check(self)
         return instructions
 
 

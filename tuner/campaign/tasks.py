@@ -12,15 +12,15 @@ from search_spaces import registry, source_changes
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.baselines import list_baselines
 from search_spaces.declaration import guarded_calls
-from search_spaces.errors import TunerError
+from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
+from search_spaces.recorded.model_calls import ModelCall, read_calls
 from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
-from tuner.campaign.model_tasks import list_lines
 from tuner.campaign.range_workloads import read_line
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
@@ -107,7 +107,7 @@ def requested_tasks(
     """
     named = [
         task
-        for line in list_lines(campaign.tasks, Path(paths[0] if paths else "."))
+        for line in _list_lines(campaign.tasks, Path(paths[0] if paths else "."))
         for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
     by_kernel: dict[str, list[RequestedTask]] = {}
@@ -131,6 +131,32 @@ def requested_tasks(
             f"its kernels are {', '.join(names)}; a workload filter looks like 'dtype=bfloat16'",
         )
     return kept
+
+
+def _list_lines(lines: Sequence[TaskConfig], folder: Path) -> Iterator[TaskConfig]:
+    """The lines of a campaign, with those of `from_model` replaced by lines of kernels.
+
+    folder: that of config.yaml. What its kernel refuses is left out. Raises `TunerError` for a file
+    that holds no calls, and for an unknown kernel.
+    """
+    for line in lines:
+        if not line.from_model:
+            yield line
+            continue
+        calls = read_calls(folder / line.from_model)
+        for name in dict.fromkeys(call.kernel for call in calls):
+            kept = [dict(each.dims) for each in calls if each.kernel == name and _is_taken(each)]
+            changes = {"kernel": name, "workloads": kept, "from_model": ""}
+            if kept:
+                yield line.model_copy(update=changes)
+
+
+def _is_taken(call: ModelCall) -> bool:
+    try:
+        registry.load(call.kernel).check_workload(call.workload)
+    except WorkloadError:
+        return False
+    return True
 
 
 def _kernel_of(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from results_db.stored_records import RunStatus, Stage
-from tuner.engine import answers, invariants
+from tuner.engine import answers
 from tuner.engine.build_queue import BuildQueue
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.finals_time import FinalsTime
@@ -98,10 +98,6 @@ class Engine:
         """The tasks without sizes of ranges that will probably be left out."""
         unlikely = self._ranges.list_unlikely()
         return [task for task in self.tasks if task.spec.task_id not in unlikely]
-
-    def validate(self) -> None:
-        """Raise `InvariantError` if the state contradicts itself. Made for tests and replays."""
-        invariants.check(self.tasks, self.dispatcher, finished=self.finished)
 
     # -- events --------------------------------------------------------------------------------
     def _take(self, event: Event, now: float) -> list[Instruction]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from results_db.stored_records import Stage
 from search_spaces.records import Status, config_key
+from tuner.engine import Engine
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.jobs import Job, Work
 from tuner.engine.task import Task
@@ -18,12 +19,13 @@ class InvariantError(AssertionError):
     """The engine's state contradicts itself: a defect of the engine."""
 
 
-def check(tasks: Sequence[Task], dispatcher: Dispatcher, *, finished: bool) -> None:
+def check(engine: Engine) -> None:
     """Raise `InvariantError` with all contradictions, if there are any."""
+    tasks, dispatcher = engine.tasks, engine.dispatcher
     problems = [problem for task in tasks for problem in _of_task(task)]
     problems += _of_jobs(tasks, dispatcher)
     problems += _of_workers(dispatcher)
-    if finished:
+    if engine.finished:
         problems += _of_the_end(tasks, dispatcher)
     if problems:
         raise InvariantError("; ".join(problems))
