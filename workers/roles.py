@@ -8,7 +8,6 @@ from typing import Protocol
 
 from search_spaces.records import Device, Toolchain
 from workers.job_records import (
-    Artifact,
     BuildJob,
     Calibration,
     DeclarationJob,
@@ -20,25 +19,6 @@ from workers.job_records import (
     PreparationPart,
     WorkerInfo,
 )
-
-
-class Builder(Protocol):
-    """Builds variants for a target; needs no device of that kind. Never raises for a bad config."""
-
-    def build(self, job: BuildJob) -> Artifact | Failure: ...
-
-    def close(self) -> None: ...
-
-
-class Runner(Protocol):
-    """Owns one device through a supervised child process, which it kills and replaces."""
-
-    @property
-    def info(self) -> WorkerInfo: ...
-
-    def measure(self, job: MeasureJob) -> Measurement | Failure: ...
-
-    def close(self) -> None: ...
 
 
 class Backend(Protocol):

@@ -75,11 +75,8 @@ class RowComparison:
             config = Variant(config_key(pair.config), self._ours(part, pair.config))
             chosen.setdefault(pair.size, [today]).append(config)
         for size, variants in chosen.items():
-            workload = part.workload.with_dims(**{self._dim(part): size})
+            workload = part.workload.with_dims(**{self.adapter.size_dims[part.kernel]: size})
             yield part, size, GivenTask(self._targets[part.spec], workload, variants)
-
-    def _dim(self, part: RowWorkload) -> str:
-        return self.adapter.size_dims[part.kernel]
 
     def _ours(self, part: RowWorkload, config: Config) -> Config:
         return self.adapter.translate_back(part.kernel, config)

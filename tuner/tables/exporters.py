@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.atomic_file import write_output
@@ -16,7 +16,10 @@ from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from tuner.runtime import Arguments, Table
-from tuner.tables.results import Results, ResultStore
+from tuner.tables.results import Results
+
+if TYPE_CHECKING:
+    from results_db import Store
 
 _log = logging.getLogger(__name__)
 EXPORTERS = PluginGroup(
@@ -67,7 +70,7 @@ def load(name: str) -> Exporter:
 
 
 def export(
-    store: ResultStore,
+    store: Store,
     run_id: int,
     out_dir: str | Path,
     format: str = "tuner",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
@@ -33,28 +33,7 @@ from workers import backend_kinds
 if TYPE_CHECKING:
     import pandas as pd
 
-
-class ResultStore(Protocol):
-    """The part of `results_db.Store` that exports use."""
-
-    def run(self, run_id: int) -> RunInfo: ...
-
-    def tasks(self, run_id: int) -> list[TaskInfo]: ...
-
-    def trials(self, task_id: int) -> list[TrialRecord]: ...
-
-    def trials_frame(
-        self, run_id: int | None = None, task_id: int | None = None
-    ) -> pd.DataFrame: ...
-
-    def record_export(
-        self,
-        path: str,
-        format: str,
-        run_id: int | None,
-        sha256: str,
-        task_ids: Sequence[int] = (),
-    ) -> None: ...
+    from results_db import Store
 
 
 class Results:
@@ -64,7 +43,7 @@ class Results:
     """
 
     def __init__(
-        self, store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
+        self, store: Store, run_id: int, kernels: Mapping[str, Kernel] | None = None
     ) -> None:
         self._store = store
         self._kernels = dict(kernels or {})
@@ -104,9 +83,7 @@ class Results:
         return _tables(self)
 
 
-def build(
-    store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
-) -> list[Table]:
+def build(store: Store, run_id: int, kernels: Mapping[str, Kernel] | None = None) -> list[Table]:
     """The tables of a run, by kernel and device. Tasks without a confirmed time are left out.
 
     kernels: declarations by name, for kernels that are not registered. A table of a kernel without

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from results_db.stored_records import SelectionRecord, Stage, TaskInfo, TaskKey
 from search_spaces.errors import TunerError
@@ -16,7 +17,10 @@ from search_spaces.records import Device, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.runtime import Entry, Table, TableError, read, staleness
 from tuner.tables.exporters import make_files
-from tuner.tables.results import Results, ResultStore, join_space_hashes
+from tuner.tables.results import Results, join_space_hashes
+
+if TYPE_CHECKING:
+    from results_db import Store
 
 #: Suffixes of other formats whose files may be in the same folder.
 _OTHER_FORMATS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
@@ -43,7 +47,7 @@ def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = No
 
 
 def check_export(
-    store: ResultStore,
+    store: Store,
     run_id: int,
     out_dir: str | Path,
     format: str = "tuner",

@@ -27,19 +27,13 @@ class HipSpec(GpuSpec):
     limits = devices.BY_ARCHITECTURE
 
     def find_devices(self) -> list[Device]:
-        from workers.backends.hip.devices import find_devices
-
-        return find_devices()
+        return devices.find_devices()
 
     def likely_here(self) -> bool:
-        from workers.backends.hip.devices import has_driver
-
-        return has_driver()
+        return devices.has_driver()
 
     def detect(self, index: int) -> Device:
-        from workers.backends.hip.devices import detect
-
-        return detect(index)
+        return devices.detect(index)
 
     def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
         return super().preload(role)
