@@ -29,8 +29,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from results_db import SelectionRecord, Store, TrialRecord
-from results_db.stored_records import TaskKey
+from results_db import Store, TrialRecord
+from results_db.stored_records import SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 
 SAMPLES = tuple(70.1 + 0.25 * number for number in range(60))

@@ -26,7 +26,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
+from results_db import Store, TrialRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 

@@ -7,30 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from results_db.errors import (
-    LeaseLostError,
-    NothingStoredError,
-    StoreAwayError,
-    StoreError,
-    StoreMovedError,
-)
-from results_db.promotion_records import PromotionOutcome, PromotionRecord
-from results_db.stored_records import (
-    BaselineRecord,
-    CalibrationRecord,
-    ConfirmedTask,
-    ExportInfo,
-    FinalRecord,
-    Fire,
-    FoundTrial,
-    RunInfo,
-    SelectionRecord,
-    TaskInfo,
-    TaskKey,
-    TaskSummary,
-    TrialFilter,
-    TrialRecord,
-)
+from results_db.errors import NothingStoredError, StoreAwayError, StoreError, StoreMovedError
+from results_db.stored_records import Fire, RunInfo, TaskInfo, TrialRecord
 from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
@@ -41,27 +19,14 @@ __all__ = [
     "BASELINE_COLUMNS",
     "SELECTION_COLUMNS",
     "TRIAL_COLUMNS",
-    "BaselineRecord",
-    "ConfirmedTask",
-    "CalibrationRecord",
-    "ExportInfo",
-    "FinalRecord",
     "Fire",
-    "FoundTrial",
-    "LeaseLostError",
     "NothingStoredError",
-    "PromotionOutcome",
-    "PromotionRecord",
     "RunInfo",
-    "SelectionRecord",
     "Store",
     "StoreAwayError",
     "StoreError",
     "StoreMovedError",
     "TaskInfo",
-    "TaskKey",
-    "TaskSummary",
-    "TrialFilter",
     "TrialRecord",
 ]
 

@@ -13,7 +13,8 @@ import warnings
 import pytest
 from adopted_kernels import KERNELS, call, filled, launch_from_table, swapped
 
-from results_db import SelectionRecord, Store
+from results_db import Store
+from results_db.stored_records import SelectionRecord
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, config_key

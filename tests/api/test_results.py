@@ -15,7 +15,8 @@ import pytest
 from made_up_spaces import synthesize
 
 import tuner
-from results_db import BaselineRecord, SelectionRecord, Store, TaskKey
+from results_db import Store
+from results_db.stored_records import BaselineRecord, SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from made_up_spaces import synthesize
 
-from results_db import SelectionRecord, Store, TaskKey
+from results_db import Store
+from results_db.stored_records import SelectionRecord, TaskKey
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, load_kernel
 from search_spaces.records import Config
 from tuner.base.log_ratio import LogRatio

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from results_db import BaselineRecord, SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
+from results_db import Store, TaskInfo, TrialRecord
+from results_db.stored_records import BaselineRecord, SelectionRecord, TaskKey
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 

@@ -48,7 +48,7 @@ def test_the_adopted_kernel_is_compiled_and_verified_without_a_gpu(tuner, adopte
 
 
 def test_a_parameter_list_and_its_constraint(folder):
-    from search_spaces import Workload
+    from search_spaces.records import Workload
     from workers.device import offline
 
     names: dict[str, object] = {}

@@ -44,8 +44,8 @@ def test_json_lines_have_all_fields_and_the_level_applies_to_the_file(tuner, fol
 
 def test_workers_write_to_the_same_file(tuner, folder, monkeypatch):
     """A worker process joins the file that the environment of its parent names."""
-    from workers import SupervisedChild
     from workers.processes.fork_server import ForkServer
+    from workers.processes.supervised_child import SupervisedChild
 
     monkeypatch.setenv(log_file.FILE_VARIABLE, f"{folder / 'all.jsonl'}")
     monkeypatch.setenv(log_file.LEVEL_VARIABLE, f"{logging.INFO}")

@@ -9,7 +9,8 @@ import pytest
 from cli_samples import DEFAULT, DEVICE
 from promotions import only_table, promote
 
-from results_db import FinalRecord, SelectionRecord, Store, TaskKey
+from results_db import Store
+from results_db.stored_records import FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Toolchain, Workload
 from search_spaces.size_range import Range, RangePlace
 from tuner.base.log_ratio import LogRatio

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from results_db import BaselineRecord, SelectionRecord, Store, TaskKey, TrialRecord
+from results_db import Store, TrialRecord
+from results_db.stored_records import BaselineRecord, SelectionRecord, TaskKey
 from search_spaces import registry
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Status, Toolchain, Workload

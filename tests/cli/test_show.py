@@ -12,8 +12,8 @@ import pytest
 import triton
 from cli_samples import BEST, HOSTILE, fill
 
-from results_db import BaselineRecord, Store, TrialRecord
-from results_db.stored_records import TaskKey
+from results_db import Store, TrialRecord
+from results_db.stored_records import BaselineRecord, TaskKey
 from search_spaces import registry
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Status, Toolchain, Workload

@@ -20,7 +20,8 @@ from made_up_spaces import synthesize
 from rich.cells import cell_len
 from rich.console import Console
 
-from results_db import BaselineRecord, Store
+from results_db import Store
+from results_db.stored_records import BaselineRecord
 from search_spaces.records import Device, Status, Toolchain
 from tuner.base.log_ratio import LogRatio
 from tuner.views.column import Listing, cell, columns_of

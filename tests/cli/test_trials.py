@@ -12,7 +12,8 @@ from cli_samples import HOSTILE, fill
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results_db import Store, TrialFilter, TrialRecord
+from results_db import Store, TrialRecord
+from results_db.stored_records import TrialFilter
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner.cli.trials import find_matching, parse_conditions

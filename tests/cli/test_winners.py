@@ -11,8 +11,8 @@ import pytest
 from cli_samples import BEST, fill, replay_campaign
 from made_up_spaces import synthesize
 
-from results_db import BaselineRecord
 from results_db.shipped import describe_ratio
+from results_db.stored_records import BaselineRecord
 from search_spaces.records import Status
 from tuner.api.result import TuneResult
 from tuner.base.log_ratio import LogRatio, join_ratio

@@ -12,7 +12,8 @@ import build_kernels
 import pytest
 
 from search_spaces.records import Status, Workload
-from workers.compiling import build_kernel, count_compilations
+from workers.compiling import count_compilations
+from workers.compiling.job import build_kernel
 from workers.device import detect
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef
 
@@ -44,7 +45,8 @@ FRESH_PROCESS = textwrap.dedent("""
     from pathlib import Path
     from search_spaces.registry import load
     from search_spaces.records import Workload
-    from workers.compiling import count_compilations, cpu_conditions, install
+    from workers.compiling import count_compilations, install
+    from workers.compiling.inductor import cpu_conditions
 
     spec, artifacts_file, folder = sys.argv[1:]
     kernel = load(spec)

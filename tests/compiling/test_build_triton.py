@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Device, Status, Workload
 from workers.compiling import binary as binaries
-from workers.compiling import build, build_kernel, count_compilations, install, use_target
+from workers.compiling import build, count_compilations, install
+from workers.compiling.absent_target import use_target
+from workers.compiling.job import build_kernel
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef
@@ -190,7 +192,9 @@ FRESH_PROCESS = textwrap.dedent("""
     from pathlib import Path
     from search_spaces.registry import load
     from search_spaces.records import Workload
-    from workers.compiling import count_compilations, install, use_cache, use_target
+    from workers.compiling import count_compilations, install
+    from workers.compiling.absent_target import use_target
+    from workers.compiling.cache import use_cache
     from workers.compiling.gpu import meta_tensors
     from workers.job_records import BuildJob, KernelRef
 

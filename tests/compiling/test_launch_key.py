@@ -11,7 +11,9 @@ import triton.language as tl
 from search_spaces.kernel import Launch
 from search_spaces.records import TensorSpec, Workload
 from search_spaces.triton_versions import settle_cache_keys
-from workers.compiling import build_kernel, count_compilations, install, use_target
+from workers.compiling import count_compilations, install
+from workers.compiling.absent_target import use_target
+from workers.compiling.job import build_kernel
 from workers.compiling.launch_key import difference
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef

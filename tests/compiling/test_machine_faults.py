@@ -11,7 +11,7 @@ import build_kernels
 import pytest
 
 from search_spaces.records import Status, Workload
-from workers.compiling import build_kernel
+from workers.compiling.job import build_kernel
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.job_records import Artifact, BuildJob, Failure, KernelRef

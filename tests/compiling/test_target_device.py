@@ -43,7 +43,7 @@ def capability():
 KERNEL = """
 import torch, triton, triton.language as tl
 from asking_limits import ARCH, SHARED, SMS, capability
-from search_spaces import Cost, TensorSpec, Workload
+from tuner import Cost, TensorSpec, Workload
 from search_spaces.adoption.adopt import adopt
 from torch.utils._triton import has_triton
 

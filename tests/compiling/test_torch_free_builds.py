@@ -135,7 +135,7 @@ from pathlib import Path
 import triton, triton.language as tl
 from search_spaces import registry
 from search_spaces.registry import load
-from workers.compiling import build_kernel
+from workers.compiling.job import build_kernel
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import DEVICE, World, seeds, spec, toy_fault, toy_space
 
-from results_db import TaskKey
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
-from results_db.stored_records import Stage, TaskInfo
+from results_db.stored_records import Stage, TaskInfo, TaskKey
 from search_spaces.constraints import Preference
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.records import Config, Device, Toolchain, Workload, config_key

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from processes import wait_until
 
-from results_db import LeaseLostError, RunInfo, Store
+from results_db import RunInfo, Store
 from results_db.connections import Database
+from results_db.errors import LeaseLostError
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from results_db import FinalRecord, SelectionRecord, TaskKey, TrialRecord
+from results_db import TrialRecord
+from results_db.stored_records import FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 

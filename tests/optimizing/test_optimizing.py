@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import tuner
 from tuner import runtime
-from tuner.api import BaselineComparison, TuneResult
+from tuner.api import TuneResult
+from tuner.api.result import BaselineComparison
 from tuner.base.log_ratio import LogRatio
 from tuner.optimizing.call_times import CallTime, StepRecord
 from tuner.optimizing.candidate_tables import (

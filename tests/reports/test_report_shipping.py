@@ -11,8 +11,9 @@ import pytest
 from page_reader import read
 
 import reports
-from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
+from results_db import Store, TrialRecord
 from results_db.shipped import select_shipped
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner import tables
 from tuner.api.databases import CallDatabase

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from results_db import SelectionRecord, Store, TaskKey, TrialRecord
+from results_db import Store, TrialRecord
+from results_db.stored_records import SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 

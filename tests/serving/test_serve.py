@@ -22,7 +22,8 @@ from made_up_spaces import synthesize
 from page_checks import list_broken_words, list_violations
 from serving_samples import CONFIG, HOSTILE, fill
 
-from results_db import Store, TaskKey, TrialRecord
+from results_db import Store, TrialRecord
+from results_db.stored_records import TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.serving.pages import Pages
 

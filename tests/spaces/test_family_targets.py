@@ -10,7 +10,7 @@ from spaces_devices import GPU_FAMILIES, MI300X
 from search_spaces import triton_versions
 from search_spaces.records import Status
 from search_spaces.registry import load
-from workers.compiling import build_kernel
+from workers.compiling.job import build_kernel
 from workers.device import offline
 from workers.job_records import Artifact, BuildJob, KernelRef
 

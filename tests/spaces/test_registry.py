@@ -14,7 +14,7 @@ from search_spaces.registry import available, load, spec_of
 ROOT = Path(__file__).parent.parent.parent
 
 SOURCE = """
-from search_spaces import Cost, Kernel, SearchSpace, Boolean, Tolerance, Workload
+from tuner import Boolean, Cost, Kernel, SearchSpace, Tolerance, Workload
 
 LOADED = []
 LOADED.append(1)
@@ -48,7 +48,7 @@ def factory(): return Mine()
 def failing(): raise ValueError("two\\nlines")
 
 if __name__ == "__main__":
-    from search_spaces import spec_of
+    from search_spaces.registry import spec_of
     print(spec_of(instance))
 """
 
@@ -175,8 +175,8 @@ def test_a_built_in_kernel_is_loaded_whatever_else_is_installed(monkeypatch):
 
 def test_listing_and_declaring_need_neither_torch_nor_triton():
     code = (
-        "import sys, search_spaces\n"
-        "search_spaces.available()\n"
+        "import sys, search_spaces.registry\n"
+        "search_spaces.registry.available()\n"
         "import search_spaces.dims, search_spaces.kernels.cudnn, "
         "search_spaces.kernels.matmul.space\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))"

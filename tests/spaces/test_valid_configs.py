@@ -13,18 +13,11 @@ from spaces_devices import GPU_FAMILIES, H200
 from spaces_interpret import wrong
 from spaces_validity import foreign_configs
 
-from search_spaces import (
-    Boolean,
-    Choice,
-    Constraint,
-    Device,
-    Integer,
-    PowerOfTwo,
-    Preference,
-    SearchSpace,
-    Workload,
-)
+from search_spaces.constraints import Constraint, Preference
+from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
+from search_spaces.records import Device, Workload
 from search_spaces.registry import load
+from search_spaces.space import SearchSpace
 
 #: Families whose spaces are the same for all sizes, but for what a launch needs.
 _WHOLE = {"topk_routing"}

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from results_db import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
-from results_db.stored_records import Source
+from results_db import TrialRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, Source
 from search_spaces.records import Status
 from tuner.base.log_ratio import LogRatio, Verdict
 from workers.job_records import Calibration, Mode

@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from results_db import (
-    BaselineRecord,
-    FinalRecord,
-    PromotionOutcome,
-    PromotionRecord,
-    SelectionRecord,
-    Store,
-    TaskInfo,
-    TaskKey,
-    TrialRecord,
-)
+from results_db import Store, TaskInfo, TrialRecord
+from results_db.promotion_records import PromotionOutcome, PromotionRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
 from tuner.base.log_ratio import LogRatio
 from workers.job_records import Calibration

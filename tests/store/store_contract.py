@@ -24,7 +24,9 @@ from store_events import Events
 from store_forget import Forgetting
 from store_round_trips import Refusals
 
-from results_db import LeaseLostError, RunInfo, SelectionRecord, Store
+from results_db import RunInfo, Store
+from results_db.errors import LeaseLostError
+from results_db.stored_records import SelectionRecord
 from search_spaces.records import Status
 from search_spaces.size_range import Range, RangePlace
 

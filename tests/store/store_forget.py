@@ -7,14 +7,9 @@ from dataclasses import replace
 import pytest
 from sample_data import KEY, new_task, trial
 
-from results_db import (
-    BaselineRecord,
-    FinalRecord,
-    LeaseLostError,
-    SelectionRecord,
-    Store,
-    TrialFilter,
-)
+from results_db import Store
+from results_db.errors import LeaseLostError
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TrialFilter
 from search_spaces.records import Status
 
 FULL = {"status": Status.COMPILE, "message": "OSError: [Errno 28] No space left on device"}

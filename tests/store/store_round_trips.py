@@ -37,15 +37,8 @@ from sample_data import (
     trial,
 )
 
-from results_db import (
-    BaselineRecord,
-    FinalRecord,
-    SelectionRecord,
-    Store,
-    StoreError,
-    TaskKey,
-    TrialRecord,
-)
+from results_db import Store, StoreError, TrialRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TaskKey
 from search_spaces.records import Toolchain, Workload
 from search_spaces.size_range import Range, RangePlace
 from workers.job_records import Calibration

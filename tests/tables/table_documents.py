@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from results_db import SelectionRecord, Store, TaskInfo, TaskKey, TrialRecord
+from results_db import Store, TaskInfo, TrialRecord
+from results_db.stored_records import SelectionRecord, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 

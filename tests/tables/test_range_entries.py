@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_documents import H200, TOOLCHAIN
 
-from results_db import SelectionRecord, TaskInfo, TaskKey
-from results_db.stored_records import BaselineRecord, FinalRecord, Stage, TrialRecord
+from results_db import TaskInfo
+from results_db.stored_records import (
+    BaselineRecord,
+    FinalRecord,
+    SelectionRecord,
+    Stage,
+    TaskKey,
+    TrialRecord,
+)
 from search_spaces.records import Status, Workload
 from search_spaces.size_range import Range, RangePlace, list_places
 from tuner.base.log_ratio import LogRatio, Verdict

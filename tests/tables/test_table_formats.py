@@ -13,7 +13,8 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
-from results_db import BaselineRecord, TrialRecord
+from results_db import TrialRecord
+from results_db.stored_records import BaselineRecord
 from search_spaces.errors import TunerError
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Status, Workload

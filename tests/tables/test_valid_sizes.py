@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_documents import H200
 
-from search_spaces import Constraint, Kernel, PowerOfTwo, Preference, SearchSpace, Workload
+from search_spaces.constraints import Constraint, Preference
 from search_spaces.dims import Dims
+from search_spaces.kernel import Kernel
+from search_spaces.params import PowerOfTwo
+from search_spaces.records import Workload
 from search_spaces.registry import load
+from search_spaces.space import SearchSpace
 from tuner.runtime import Span
 from tuner.tables.valid_sizes import valid_sizes
 

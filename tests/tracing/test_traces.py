@@ -17,9 +17,8 @@ from search_spaces.errors import TunerError
 from tuner.base import tracing
 from tuner.traces import record, timeline_so_far, trace_events
 from tuner.traces import timeline as timelines
-from workers import SupervisedChild
 from workers.processes.fork_server import ForkServer
-from workers.processes.supervised_child import ChildDied
+from workers.processes.supervised_child import ChildDied, SupervisedChild
 
 CHILD = """
 import os, signal, time

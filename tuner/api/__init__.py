@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from tuner.api.range_result import RangeResult
-from tuner.api.result import BaselineComparison, TuneResult
+from tuner.api.result import TuneResult
 from tuner.api.sessions import Session, session
 from tuner.api.tuning import tune
 
-__all__ = ["BaselineComparison", "RangeResult", "Session", "TuneResult", "session", "tune"]
+__all__ = ["RangeResult", "Session", "TuneResult", "session", "tune"]

@@ -14,15 +14,15 @@ read the database where the config `best` is named, and never write to it.
 from __future__ import annotations
 
 from tuner.compare.assembly import build_assembly
-from tuner.compare.bench_rows import BenchRow, Pass, chosen_baselines, compare, make_pass
-from tuner.compare.entry_check import CheckOptions, EntryOutcome, Result, check_entries
-from tuner.compare.given_tasks import Evaluated, GivenTask, evaluate
-from tuner.compare.named_configs import Variant, bench_variants, default_of, named_variants
+from tuner.compare.bench_rows import BenchRow, Pass, chosen_baselines, compare
+from tuner.compare.entry_check import CheckOptions, EntryOutcome, check_entries
+from tuner.compare.given_tasks import GivenTask
+from tuner.compare.named_configs import Variant, bench_variants, named_variants
 from tuner.compare.remeasurement import remeasure
 from tuner.compare.restamp import Carried, restamp_results, restamp_tables
 from tuner.compare.retune import Retuned, retune
 from tuner.compare.tables_here import Refused, TableHere, tables_here
-from tuner.compare.targets import BenchTarget, bench_target, find_spec
+from tuner.compare.targets import BenchTarget, bench_target
 from tuner.compare.verification import (
     CheckedVariant,
     VariantSelection,
@@ -38,11 +38,9 @@ __all__ = [
     "CheckOptions",
     "CheckedVariant",
     "EntryOutcome",
-    "Evaluated",
     "GivenTask",
     "Pass",
     "Refused",
-    "Result",
     "Retuned",
     "TableHere",
     "Variant",
@@ -53,11 +51,7 @@ __all__ = [
     "check_entries",
     "chosen_baselines",
     "compare",
-    "default_of",
     "elsewhere_variants",
-    "evaluate",
-    "find_spec",
-    "make_pass",
     "named_variants",
     "remeasure",
     "restamp_results",

@@ -12,6 +12,6 @@
 from __future__ import annotations
 
 from tuner.optimizing.optimization import optimize
-from tuner.optimizing.optimize_result import OptimizeResult, TunedCall
+from tuner.optimizing.optimize_result import OptimizeResult
 
-__all__ = ["OptimizeResult", "TunedCall", "optimize"]
+__all__ = ["OptimizeResult", "optimize"]

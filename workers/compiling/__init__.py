@@ -8,22 +8,15 @@ compilers' cache files, `binary` reads a binary's facts, `limits` applies the de
 `launch_key` explains cache misses, and `process_builder` is the parent process.
 """
 
-from workers.compiling.absent_target import use_target
 from workers.compiling.binary import disassemble
-from workers.compiling.cache import install, read_files, use_cache
-from workers.compiling.inductor import cpu_conditions
-from workers.compiling.job import build, build_kernel
-from workers.compiling.launch_key import Compilations, count_compilations
+from workers.compiling.cache import install, read_files
+from workers.compiling.job import build
+from workers.compiling.launch_key import count_compilations
 
 __all__ = [
-    "Compilations",
     "build",
-    "build_kernel",
     "count_compilations",
-    "cpu_conditions",
     "disassemble",
     "install",
     "read_files",
-    "use_cache",
-    "use_target",
 ]
