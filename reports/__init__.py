@@ -35,13 +35,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "FigureView": "reports.view",
-        "RunData": "reports.source",
-        "Section": "reports.view",
-        "SectionSpec": "reports.view",
-        "Table": "reports.view",
-        "TaskData": "reports.task_data",
-        "figure_view": "reports.view",
+        "reports.source": ("RunData",),
+        "reports.task_data": ("TaskData",),
+        "reports.view": ("FigureView", "Section", "SectionSpec", "Table", "figure_view"),
     },
 )
 

@@ -33,9 +33,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "BASELINE_COLUMNS": "results_db.frames",
-        "SELECTION_COLUMNS": "results_db.frames",
-        "Store": "results_db.store",
-        "TRIAL_COLUMNS": "results_db.frames",
+        "results_db.frames": ("BASELINE_COLUMNS", "SELECTION_COLUMNS", "TRIAL_COLUMNS"),
+        "results_db.store": ("Store",),
     },
 )

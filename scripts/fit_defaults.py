@@ -30,7 +30,7 @@ from results_db.shipped import select_shipped
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.measured_defaults import FILE, Measured, choose_nearest, write
+from search_spaces.measured_defaults import FILE, Measured, choose_nearest
 from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Value, Workload, canonical_json, config_key
@@ -225,6 +225,17 @@ def collect(folder: Path, database: str | None) -> list[Measured]:
         return item.kernel, canonical_json(item.workload.as_dict()), rank, item.source, item.device
 
     return [item for _, item in sorted(known.values(), key=order) if is_taken(item)]
+
+
+def write(path: Path, measured: Iterable[Measured]) -> None:
+    """Write winners, one per line, as they are ordered."""
+    names = ("kernel", "workload", "config", "device", "target", "source")
+    rows = [
+        {name: getattr(item, name) for name in names} | {"workload": item.workload.as_dict()}
+        for item in measured
+    ]
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    path.write_text(f"[\n{lines}\n]\n")
 
 
 def main() -> None:

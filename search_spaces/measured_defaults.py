@@ -78,17 +78,6 @@ def read(path: Path) -> dict[str, list[Measured]]:
     return found
 
 
-def write(path: Path, measured: Iterable[Measured]) -> None:
-    """Write winners, one per line, as they are ordered."""
-    names = ("kernel", "workload", "config", "device", "target", "source")
-    rows = [
-        {name: getattr(item, name) for name in names} | {"workload": item.workload.as_dict()}
-        for item in measured
-    ]
-    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    path.write_text(f"[\n{lines}\n]\n")
-
-
 def choose_nearest(kernel: Kernel, space: BoundSpace, known: Iterable[Measured]) -> Config | None:
     """The config for the workload and device of a space by the nearest of those winners.
 

@@ -65,23 +65,25 @@ def user_module(package: str, folders: Sequence[str] | None = None) -> Path | No
     return None
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
     """The `__getattr__` of a package that imports each of its names at first use.
 
-    homes: for every name the module that defines it, as `module` or, where the module has another
-    name for it, `module:attribute`; `module:` is the module itself. The package lists the same
-    names under `TYPE_CHECKING`.
+    homes: for every module the names that it defines, as after `import`: `name`, or `name as other`
+    where the package has another name for it. The package's own names are modules. It lists the
+    same under `TYPE_CHECKING`.
     """
+    listed = [(entry, module) for module, entries in homes.items() for entry in entries]
+    places = {entry.split()[-1]: (module, entry.split()[0]) for entry, module in listed}
 
     def __getattr__(name: str) -> object:
-        home = homes.get(name)
-        if home is None:
+        if name not in places:
             raise _missing(package, name, sys._getframe(1))
-        module, colon, attribute = home.partition(":")
+        module, attribute = places[name]
         if package == "tuner" and module.removeprefix("tuner.") not in _UNRESERVED:
             reserve()
-        found = importlib.import_module(module)
-        return found if colon and not attribute else getattr(found, attribute or name)
+        if module == package:
+            return importlib.import_module(f"{package}.{attribute}")
+        return getattr(importlib.import_module(module), attribute)
 
     return __getattr__
 

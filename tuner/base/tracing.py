@@ -38,21 +38,6 @@ from typing import Any, ParamSpec, TypeVar
 
 #: Names the folder of the trace that is on; child processes inherit it.
 VARIABLE = "TUNER_TRACE_FOLDER"
-#: What a span may be about, with its meaning.
-CATEGORIES = {
-    "run": "a whole command",
-    "start": "a process, a pool or a device starts",
-    "import": "the module of a kernel is imported",
-    "build": "a variant is compiled",
-    "job": "a device process works on a job",
-    "verify": "inputs, references, correctness gate",
-    "timing": "launches are timed",
-    "strategy": "the strategy suggests or learns",
-    "database": "the database is opened, read or written",
-    "output": "report and tables are written",
-    "end": "processes are closed",
-    "waiting": "a thread waits for another process",
-}
 #: Every time a process has written this many spans, the least duration that it writes doubles,
 #: from 1 ms on. This bounds the file of a run of many hours.
 _SPANS_PER_STEP = 20_000
@@ -87,7 +72,7 @@ class Span:
 def span(name: str, category: str, /, *, least_s: float = 0.0, **arguments: Argument) -> Span:
     """A context manager that records its block as a span of the current thread.
 
-    category: one of `CATEGORIES`. least_s: shorter spans are not written, and neither
+    category: one of those in docs/tracing.md. least_s: shorter spans are not written, and neither
     is one that a kill interrupts. arguments: facts shown with the span.
     """
     recorder = _recorder

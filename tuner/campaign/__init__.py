@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
     from tuner.campaign.options import Control, RunOptions, RunOutcome
@@ -12,17 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Control", "PlannedTask", "RunOptions", "RunOutcome", "pool_spec_of", "run_campaign"]
 
-_HOMES = {
-    "Control": "tuner.campaign.driver",
-    "PlannedTask": "tuner.campaign.plan",
-    "RunOptions": "tuner.campaign.options",
-    "RunOutcome": "tuner.campaign.options",
-    "pool_spec_of": "tuner.campaign.run",
-    "run_campaign": "tuner.campaign.run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "tuner.campaign.options": ("Control", "RunOptions", "RunOutcome"),
+        "tuner.campaign.plan": ("PlannedTask",),
+        "tuner.campaign.run": ("pool_spec_of", "run_campaign"),
+    },
+)

@@ -19,9 +19,6 @@ __all__ = ["Calls", "CapturedKernel", "capture", "load_calls"]
 __getattr__ = lazy_names(
     __name__,
     {
-        "Calls": "tuner.capturing.table",
-        "CapturedKernel": "tuner.capturing.table",
-        "capture": "tuner.capturing.table",
-        "load_calls": "tuner.capturing.table",
+        "tuner.capturing.table": ("Calls", "CapturedKernel", "capture", "load_calls"),
     },
 )

@@ -44,8 +44,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "DiscreteGPSampler": "tuner.strategies.discrete_gp_sampler",
-        "StudyStrategy": "tuner.strategies.study_strategy",
+        "tuner.strategies.discrete_gp_sampler": ("DiscreteGPSampler",),
+        "tuner.strategies.study_strategy": ("StudyStrategy",),
     },
 )
 

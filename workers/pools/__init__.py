@@ -31,8 +31,7 @@ POOLS = PluginGroup(
 __getattr__ = lazy_names(
     __name__,
     {
-        "end_prestarted": "workers.processes.pool_servers",
-        "prestart": "workers.processes.pool_servers",
+        "workers.processes.pool_servers": ("end_prestarted", "prestart"),
     },
 )
 
