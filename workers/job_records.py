@@ -138,6 +138,8 @@ class MeasurementProtocol:
     warm_ms: float = 100.0
     #: Seeds of the inputs on which a variant must be correct.
     seeds: tuple[int, ...] = (1, 2)
+    #: `deterministic`: variants and baselines whose repetition gives other bits are refused; `any`.
+    numerics: str = "any"
     #: Cumulative samples of a candidate at which its screening may stop.
     pairs: tuple[int, ...] = (1, 3, 9, 24)
     #: Ratio to the incumbent above which a screening stops after the first sample.

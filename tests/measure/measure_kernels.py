@@ -60,6 +60,11 @@ def increment(S, Y, n, BLOCK: tl.constexpr):
     tl.store(Y + at, (tl.load(S + at, mask=mask) + 1).to(Y.dtype.element_ty), mask=mask)
 
 
+def make_noisy(y):
+    """Other bits each time, within the tolerance."""
+    return y * (1 + 1e-7 * torch.rand_like(y))
+
+
 class _Affine(Kernel):
     def workloads(self):
         return [Workload.of(n=4096, dtype="float32")]
@@ -105,6 +110,7 @@ class _Affine(Kernel):
             "wrong": lambda inputs: {"y": inputs["x"] * 2},
             "raises": raises,
             "missing": lambda inputs: {},
+            "noisy": lambda inputs: {"y": make_noisy(inputs["x"] * 2 + 1)},
             "rounded": lambda inputs: {"y": (inputs["x"] * 2 + 1) * (1 + 3 * allowed)},
         }
 
@@ -182,6 +188,8 @@ class CpuAffine(_Affine):
                 y = y.double()
             if fault == "late" and calls > timed:
                 y = y + 1
+            if fault == "noise":
+                y = make_noisy(y)
             if fault == "threads":
                 assert torch.get_num_threads() == config["threads"]
             return {} if fault == "missing" else {"y": y}

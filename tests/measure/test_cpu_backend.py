@@ -130,6 +130,28 @@ def test_what_is_verified_is_not_checked_again(child):
     assert verify.error >= 0
 
 
+def test_other_bits_in_a_repetition_are_refused_where_they_matter(child):
+    free = child.measure(WORKLOAD, {"fault": "noise"}, mode=Mode.VERIFY).outcomes[0]
+    assert free.deterministic is False
+    same = replace(ONCE, numerics="deterministic")
+    given = {"mode": Mode.CONFIRM, "baselines": ("eager", "noisy"), "protocol": same}
+    found = child.measure(WORKLOAD, {"fault": "noise"}, {"work": 1}, **given)
+    noisy, steady = found.outcomes
+    assert (noisy.status, noisy.message) == (
+        Status.CORRECTNESS, "another run on the same inputs gave other bits",
+    )  # fmt: skip
+    assert steady.deterministic
+    assert found.baselines["noisy"].message == noisy.message
+    assert isinstance(found.baselines["eager"], Timing)
+    # What another protocol has checked is checked again.
+    assert isinstance(
+        child.measure(WORKLOAD, {"work": 1}, **{**given, "protocol": ONCE}).baselines["noisy"],
+        Timing,
+    )
+    again = child.measure(WORKLOAD, {"work": 1}, **given)
+    assert again.baselines["noisy"].message == noisy.message
+
+
 @pytest.mark.slow
 def test_a_race_ranks_its_field_and_keeps_failures_in_place(child):
     field = [{"work": 1}, {"fault": "raise"}, {"work": 16}, {"work": 1, "again": True}]

@@ -269,7 +269,8 @@ def _key(job: MeasureJob) -> _Key:
 
 def _prepared_from(job: MeasureJob) -> tuple[object, ...]:
     """What a preparation depends on besides the task; it may differ in a later run."""
-    return job.upcoming_baselines, job.protocol.seeds, job.protocol.cache
+    protocol = job.protocol
+    return job.upcoming_baselines, protocol.seeds, protocol.cache, protocol.numerics
 
 
 def _open_parts(plan: _Plan) -> list[PreparationPart]:

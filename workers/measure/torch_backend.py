@@ -93,6 +93,8 @@ class TorchBackend(ABC):
         #: None until it is measured or comes with a job.
         self._calibration: Calibration | None = None
         self._cache = MeasurementProtocol().cache
+        #: Whether variants and baselines must repeat their bits.
+        self._same_bits = False
         # Its snapshot of the harness must precede the first kernel's module.
         self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
@@ -228,7 +230,7 @@ class TorchBackend(ABC):
 
         try:
             self._enter_baseline()
-            if name in task.checked_baselines:
+            if self._is_checked(task, name):
                 run()  # the memory of its outputs may have been released
                 checked: Checked | Failure = task.checked_baselines[name]
             else:
@@ -243,6 +245,11 @@ class TorchBackend(ABC):
         )
         return self._make_prepared(task, candidate, checked)
 
+    def _is_checked(self, task: TaskTensors, name: str) -> bool:
+        """Whether a baseline is known to be correct and, where that counts, to repeat its bits."""
+        known = task.checked_baselines.get(name)
+        return known is not None and (bool(known.deterministic) or not self._same_bits)
+
     def _check_baseline(self, task: TaskTensors, name: str) -> Checked | Failure:
         """Warm a baseline up and check it. A result that is correct is kept with the task."""
         function = task.baselines[name]
@@ -253,16 +260,24 @@ class TorchBackend(ABC):
             if time.monotonic() - started > _WARM_S:
                 break
         checked = check_variant(
-            task, lambda: function(task.inputs), repeat=False, slack=_BASELINE_SLACK
+            task,
+            lambda: function(task.inputs),
+            repeat=self._same_bits,
+            edges=False,
+            same_bits=self._same_bits,
+            slack=_BASELINE_SLACK,
         )
         if isinstance(checked, Checked):
             task.checked_baselines[name] = checked
         return checked
 
+    def _keep_to(self, protocol: MeasurementProtocol) -> None:
+        self._cache, self._same_bits = protocol.cache, protocol.numerics == "deterministic"
+
     def _prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
         from search_spaces.tensors import is_compiled
 
-        self._cache = job.protocol.cache
+        self._keep_to(job.protocol)
         self._calibration = job.calibration or self._calibration
         key = (job.kernel, job.workload, job.protocol.seeds)
         if part.kind is PartKind.IMPORT:
@@ -279,7 +294,7 @@ class TorchBackend(ABC):
             return PartResult(done=False)
         if part.kind is PartKind.COMPILE:
             return PartResult(self._compile_baseline(known, part.baseline))
-        if part.baseline not in known.checked_baselines:
+        if not self._is_checked(known, part.baseline):
             self._enter_baseline()
             with without_compiling():
                 self._check_baseline(known, part.baseline)
@@ -349,7 +364,7 @@ class TorchBackend(ABC):
         started = time.monotonic()
         kernel = self._kernel(job.kernel)
         self._seeds = seeds = job.protocol.seeds
-        self._cache = job.protocol.cache
+        self._keep_to(job.protocol)
         self._calibration = job.calibration or self._calibration
         self._observer.begin_job()
         if job.mode is not Mode.VERIFY:

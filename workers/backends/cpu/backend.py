@@ -81,7 +81,11 @@ class CpuBackend(TorchBackend):
 
             with count_compilations() as compilations:
                 variant(task.inputs)
-                checked = check_variant(task, run, observer=self._observer) if check else None
+                checked = (
+                    check_variant(task, run, observer=self._observer, same_bits=self._same_bits)
+                    if check
+                    else None
+                )
         except Exception as problem:
             return self._make_failure(problem)
         if isinstance(checked, Failure):

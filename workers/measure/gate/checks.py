@@ -52,6 +52,8 @@ def check_variant(
     scratch: Sequence[GuardedTensor] = (),
     observer: RunObserver | None = None,
     repeat: bool = True,
+    edges: bool = True,
+    same_bits: bool = False,
     slack: float = 1.0,
 ) -> Checked | Failure:
     """Run a variant on every seed of the task and again on the first: its result or its refusal.
@@ -60,17 +62,18 @@ def check_variant(
     Buffers are poisoned before each run, and their guard bands are checked after it. Outputs are
     read in the order of the current stream, before anything waits for the device. observer: refuses
     variants that start threads, change the harness or reuse results; None for trusted code such as
-    a baseline. repeat: False omits the second run on the first seed, for trusted code.
-    slack: the tolerance is multiplied by it. On return `task.inputs` holds the inputs of the first
-    seed, even if the variant changed them.
+    a baseline. repeat, edges: False omits the second run on the first seed, and the inputs that
+    kernels declare as edges, for trusted code. same_bits: whether the second run must give the bits
+    of the first. slack: the tolerance is multiplied by it. On return `task.inputs` holds the inputs
+    of the first seed, even if the variant changed them.
     """
     gate = _Gate(task, run, outputs, scratch, observer, slack)
     try:
         outcome = gate.check(repeat=repeat)
-        if repeat and not isinstance(outcome, str):
-            outcome = gate.check_edges() or outcome
-            task.load(0)
-        if not repeat:
+        if same_bits and isinstance(outcome, Checked) and not outcome.deterministic:
+            outcome = "another run on the same inputs gave other bits"
+        if not isinstance(outcome, str):
+            outcome = (gate.check_edges() if repeat and edges else "") or outcome
             task.load(0)
     except BaseException:
         task.load(0)
