@@ -116,6 +116,20 @@ def test_a_wheel_of_it_is_installed_by_pip(bundle, tmp_path):
         write_wheel(bundle, "next/one")
 
 
+def test_what_a_process_has_compiled_goes_into_a_bundle(tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    assert len(launch(before, "plain", "decorated")["compiled"]) == 2
+    cache = before / "home" / ".triton" / "cache"
+    command = ["-m", "tuner", "bundle", cache, "--for", "cuda:90"]
+    assert "bundle: 2 kernels and 0 tables" in start(before, *command).stdout
+    found = launch(after, "plain", "decorated", TUNER_BUNDLE=before / "bundle")
+    assert (found["looked_up"], found["compiled"]) == (2, [])
+    refused = start(before, *command[:-1], "cuda:80")
+    assert (refused.returncode, "nothing to compile for cuda:80" in refused.stderr) == (2, True)
+
+
 def test_all_sizes_of_a_range_are_compiled(bundle, tmp_path):
     sizes = [f"softmax:{rows}" for rows in range(1, 101)]
     found = launch(tmp_path, *sizes, TUNER_BUNDLE=bundle)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.bundling.bundle_sources import Variant
 from workers.compiling.process_builder import ProcessBuilder
@@ -29,11 +29,16 @@ class Built:
     failed: list[str] = field(default_factory=list)
 
 
-def build_all(variants: Sequence[Variant], processes: int = 0) -> Built:
+def build_all(
+    variants: Sequence[Variant], compiled: Mapping[str, bytes], processes: int = 0
+) -> Built:
     """Compile variants with what they need on the host.
 
-    processes: how many at a time, by default one for each processor.
+    compiled: files that are there already. processes: how many at a time, by default one for each
+    processor.
     """
+    if not variants:
+        return Built({**compiled})
     count = min(processes or len(os.sched_getaffinity(0)), len(variants))
     paths = (os.getcwd(),)
     builders = [ProcessBuilder(worker_id=f"builder {at}", paths=paths) for at in range(count)]
@@ -57,7 +62,8 @@ def build_all(variants: Sequence[Variant], processes: int = 0) -> Built:
 
     try:
         with ThreadPoolExecutor(count) as threads:
-            return _collect(variants, threads.map(build, variants))
+            found = _collect(variants, threads.map(build, variants))
+            return replace(found, files={**compiled, **found.files})
     finally:
         for builder in builders:
             builder.close()

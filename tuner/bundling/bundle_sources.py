@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,9 @@ from tuner.ops.prediction import device_of, find_neighbour
 from tuner.runtime import Entry, Table, load, read
 from tuner.runtime._given_tables import place_in
 from tuner.runtime._lookup import PACKAGED
+from workers.compiling.cache import pack_files
 from workers.device import offline
+from workers.environment import TRITON
 from workers.job_records import KernelRef
 
 #: In the place of a path: the tables that come with tuner.
@@ -55,6 +58,8 @@ class Sources:
     target: str
     variants: dict[tuple[str, ...], Variant] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
+    #: What Triton has compiled before, compressed, as files of artifacts.
+    compiled: dict[str, bytes] = field(default_factory=dict)
     #: One line for each thing that is left out.
     left_out: list[str] = field(default_factory=list)
 
@@ -74,8 +79,9 @@ class Sources:
 def read_sources(names: Sequence[str], target: str) -> Sources:
     """The variants for a target that these sources name.
 
-    names: files or folders of tables, of captured calls and of records (`TUNER_RECORD`), `ops`, and
-    kernels by name, `module:object` or `file.py:object`. Raises `TunerError` in one line.
+    names: files or folders of tables, of captured calls and of records (`TUNER_RECORD`), folders of
+    Triton's cache, `ops`, and kernels by name, `module:object` or `file.py:object`. Raises
+    `TunerError` in one line.
     """
     found, device, shipped = Sources(target), offline(target), _read_shipped(target)
     kinds = {file: _kind_of(file) for name in names for file in _list_files(name)}
@@ -98,12 +104,28 @@ def read_sources(names: Sequence[str], target: str) -> Sources:
             with modules_of(device):
                 for captured in load_calls(file):
                     _add_captured(found, captured, device)
-    if not found.variants:
+    for name in names:
+        found.compiled |= read_cache(Path(name), target)
+    if not (found.variants or found.compiled):
         raise TunerError(
             f"nothing to compile for {target} in {', '.join(names)}",
             "; ".join(found.left_out[:3]) or "name tables, captured calls, records, or ops",
         )
     return found
+
+
+def read_cache(folder: Path, target: str) -> dict[str, bytes]:
+    """The kernels for a target and the host modules in a folder of Triton's cache, if it is one."""
+    paths: list[Path] = []
+    for index in folder.glob("*/__grp__*.json"):
+        facts = index.with_name(index.name.removeprefix("__grp__"))
+        binary = facts.with_suffix(".cubin")
+        if binary.is_file() and facts.is_file():
+            made_for = json.loads(facts.read_bytes())["target"]
+            if f"{made_for['backend']}:{made_for['arch']}" == target:
+                paths += [facts, binary]
+    modules = folder.glob(f"*/*{sysconfig.get_config_var('EXT_SUFFIX')}") if paths else ()
+    return pack_files(folder, [*paths, *modules], TRITON)
 
 
 def _list_files(name: str) -> list[Path]:

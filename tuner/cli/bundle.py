@@ -19,7 +19,8 @@ def bundle(
         typer.Argument(
             metavar="SOURCE...",
             help="Tables, calls of `tuner capture -o`, records of TUNER_RECORD (files or folders), "
-            "`ops` for the tables that come with tuner, and declarations of kernels.",
+            "`ops` for the tables that come with tuner, declarations of kernels, and folders of "
+            "Triton's cache.",
         ),
     ],
     target: Annotated[
@@ -54,7 +55,7 @@ def bundle(
     variants = list(found.variants.values())
     if not quiet:
         note(f"compiling {len(variants)} configs for {target}")
-    built = build_all(variants, processes)
+    built = build_all(variants, found.compiled, processes)
     facts = write_bundle(output.absolute(), found, built)
     packed = None if wheel is None else f"{write_wheel(output.absolute(), wheel)}"
     left_out = [*found.left_out, *built.failed]
