@@ -164,7 +164,10 @@ def test_what_a_table_serves_is_known(tmp_path, library):
 
 
 def compare(step, tables):
-    return [partial(compare_step, step, tables, operators=each) for each in (Replacing(), None)]
+    return [
+        partial(compare_step, step, tables, operators=each, long_s=5.0)
+        for each in (Replacing(), None)
+    ]
 
 
 @pytest.mark.parametrize(("blocks", "block", "ships"), [(SLOW, 256, True), (FAST, 16, False)])
