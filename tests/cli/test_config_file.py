@@ -400,6 +400,7 @@ def test_every_constant_of_the_protocol_can_be_configured():
     constants = {constant.name for constant in fields(MeasurementProtocol)} - fixed
     assert set(type(measure).model_fields) - own == constants
     changed = {"method": "graph", "cache": "rotate", "pairs": [2, 4], "seeds": [7]}
+    changed["numerics"] = "deterministic"
     changed |= dict.fromkeys(("cap", "near", "hopeless"), 1.5)
     changed |= dict.fromkeys(("epsilon", "delta", "precision"), 0.25)
     changed |= dict.fromkeys(("rounds", "round_pairs", "final_pairs", "warm_ms"), 9)
