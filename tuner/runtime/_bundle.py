@@ -143,7 +143,7 @@ def load_bundle(path: PathLike) -> bool:
 
 def _use(bundle: Bundle) -> None:
     BUNDLES.insert(0, bundle)
-    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([bundle.path, *_named()]))
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([bundle.path, *_list_named()]))
     ask_first()
     tables = os.path.join(bundle.folder, TABLES)
     BUNDLED.insert(0, tables)
@@ -157,13 +157,13 @@ def load_environment() -> None:
     """Load what TUNER_BUNDLE names, separated as in PATH; the farm's own workers do not."""
     if IN_WORKER in os.environ:
         return
-    for path in reversed(_named()):
+    for path in reversed(_list_named()):
         load_bundle(path)
     if never_compiles():
         ask_first()
 
 
-def _named() -> list[str]:
+def _list_named() -> list[str]:
     return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
 
 
