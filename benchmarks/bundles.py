@@ -118,11 +118,11 @@ def run_all(options: argparse.Namespace) -> None:
 def count(owner: Any, name: str, counts: dict[str, int]) -> None:
     own = getattr(owner, name)
 
-    def counted(*args: Any, **named: Any) -> Any:
+    def call_counted(*args: Any, **named: Any) -> Any:
         counts[name] += 1
         return own(*args, **named)
 
-    setattr(owner, name, counted)
+    setattr(owner, name, call_counted)
 
 
 def digest(found: Any) -> list[str]:
