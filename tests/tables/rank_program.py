@@ -16,7 +16,6 @@ import random
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -178,12 +177,11 @@ class Rank:
             self.store.wait(["begun"])
         kernel = make_kernel(runtime.autotune)
         found = launch(kernel, 99)
-        self.store.add("done", 1)
+        self.store.set(f"done {self.rank}", "1")
         return {"99": found, "again": launch(kernel, 99)}
 
     def _await_others(self) -> None:
-        while self.store.add("done", 0) < self.ranks - 1:
-            time.sleep(0.01)
+        self.store.wait([f"done {rank}" for rank in range(1, self.ranks)])
 
 
 def _raise(text: str) -> None:

@@ -29,7 +29,7 @@ from workers.job_records import KernelRef
 OPERATORS = "ops"
 #: A record has no eps, which is compiled in: these, and the kernel's own.
 _EPS, _WITH_EPS = (1e-5, 1e-6), ("rms_norm", "layer_norm", "add_norm", "group_norm")
-#: What operators launch beside a kernel.
+#: Other kernels that an operator launches, by the kernel of its table.
 _BESIDE = {
     "rotary": "tuner.bundling.small_kernels:StridedRotary",
     "moe_matmul": "tuner.bundling.small_kernels:OrderedSlots",

@@ -1,4 +1,4 @@
-"""Kernels without a table that operators launch beside those of tables, as the farm builds them."""
+"""Kernels that operators launch and that have no table of their own, as declarations."""
 
 from __future__ import annotations
 

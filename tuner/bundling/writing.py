@@ -58,7 +58,7 @@ def write_bundle(folder: Path, sources: Sources, built: Built) -> dict[str, int]
 
 
 def write_wheel(folder: Path, version: str) -> Path:
-    """Pack a bundle as a wheel beside its folder; `pip` puts it into a folder of that name.
+    """Pack a bundle as a wheel in the parent folder; `pip` installs it as a folder of its name.
 
     Raises `TunerError` for a version that is none.
     """

@@ -35,6 +35,7 @@ _MODES = (BROADCAST, SHARE, TABLE_ONLY) = ("broadcast", "share", "table-only")
 #: Seconds that a rank waits at most, three quarters of it for others, the rest for their store.
 TIMEOUT = "TUNER_RANKS_TIMEOUT_S"
 _TIMEOUT_S = 120.0
+#: Between two questions: a wait in the store would keep its connection from all others.
 _POLL_S = 0.01
 #: Signs of life within the time that others wait.
 _BEATS = 10
