@@ -132,6 +132,7 @@ def test_dir_lists_the_public_names_alone():
 
     assert "ops" in dir(tuner)
     assert dir(tuner.ops) == sorted(tuner.ops.__all__)
+    assert [name for name in dir(tuner.ops) if not name.islower()] == []  # no types
     assert dir(tuner) == sorted(tuner.__all__)
 
 

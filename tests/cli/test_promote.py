@@ -193,7 +193,26 @@ def test_a_gate_that_says_nothing_publishes_nothing(tuner, url, folder, gate, me
     assert (result.code, result.out) == (2, "")
     assert message in result.error
     assert result.hint
-    assert not [*(folder / "published").glob("*.json")]
+    assert not (folder / "published").exists()
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("way", ["nothing", "gate"])
+def test_a_promotion_of_nothing_leaves_nothing(tuner, url, folder, way, made):
+    if made:
+        (folder / "new" / "published").mkdir(parents=True)
+    before = sorted(folder.rglob("new*/**"))
+    (folder / "gate.py").write_text(GATE.format(new=11).replace('"published"', '"new/published"'))
+    run = fill(url, kernel="scale")
+    gate = ("--gate", f"{sys.executable} gate.py") if way == "gate" else ()
+    if way == "nothing":
+        with Store.open(url) as store:
+            run = store.begin_run("c", "spec", 7, {}, {"tasks": []}).run_id
+            store.finish_run(run, "finished", {})
+    result = tuner("promote", run, "--to", "new/published", *gate)
+    assert result.code == (1 if gate else 2)
+    assert ("the gate is slower" if gate else "has nothing to promote") in result.err
+    assert sorted(folder.rglob("new*/**")) == before
 
 
 def test_a_gate_is_not_asked_where_nothing_is_new(tuner, url, folder):

@@ -21,17 +21,13 @@ from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
 from tuner.ops.experts import moe
-from tuner.ops.patching import Replacement, Replacements, patch, replaced, unpatch
+from tuner.ops.patching import patch, replaced, unpatch
 from tuner.ops.products import conv2d, fp8_linear, linear, matmul, quantize
 from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
 from tuner.ops.tokens import embedding, topk_routing
-from tuner.ops.usage import Report, Use, report
+from tuner.ops.usage import report
 
 __all__ = [
-    "Replacement",
-    "Replacements",
-    "Report",
-    "Use",
     "activation",
     "add_rms_norm",
     "attention",

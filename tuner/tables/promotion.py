@@ -26,7 +26,13 @@ from tuner.runtime._entry import key_of
 from tuner.tables.exporters import File
 from tuner.tables.promotion_evidence import EvidenceSource, Remeasure, find_record
 from tuner.tables.promotion_groups import WHOLE, EntryGroup, list_groups
-from tuner.tables.published_versions import bring_back, find_newest, lock_folder, replace_files
+from tuner.tables.published_versions import (
+    bring_back,
+    find_newest,
+    list_versions,
+    lock_folder,
+    replace_files,
+)
 from tuner.tables.results import Results, join_space_hashes
 from tuner.tables.text import file_name, text_of
 from tuner.tables.valid_sizes import rule_of
@@ -58,12 +64,17 @@ class Promoter:
     def promote(self, on_wait: Callable[[], None]) -> list[PromotionRecord]:
         """Decide and write under the folder's lock; returns the decisions, which are stored.
 
-        Raises `TunerError` where the run has no table, or a published file is none.
+        A folder without promotions is made, and locked, only to write into it. Raises
+        `TunerError` where the run has no table, or a published file is none.
         """
-        with lock_folder(self.folder, on_wait):
-            records, files = self.decide()
-            for path in replace_files(self.folder, files) if files else ():
-                record_tables(self.store, path)
+        first = not list_versions(self.folder)
+        records, files = self.decide() if first else ([], {})
+        if files or not first:
+            with lock_folder(self.folder, on_wait):
+                if not first or list_versions(self.folder):  # another one was the first
+                    records, files = self.decide()
+                for path in replace_files(self.folder, files) if files else ():
+                    record_tables(self.store, path)
         self.store.record_promotions(records)
         return records
 

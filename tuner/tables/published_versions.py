@@ -49,7 +49,7 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """
     former = {name: _read(folder / name) for name in files}
     digests = {name: (_digest(former[name]), _digest(files[name])) for name in files}
-    versions = _list_versions(folder)
+    versions = list_versions(folder)
     number = 1 + (int(versions[-1].name) if versions else 0)
     kept = folder / _HIDDEN / f"{number:06}"
     draft = kept.with_suffix(".draft")
@@ -91,7 +91,7 @@ def bring_back(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def find_newest(folder: Path) -> Path:
     """The newest version that can be brought back. Raises `TunerError` where there is none."""
-    versions = _list_versions(folder)
+    versions = list_versions(folder)
     if not versions:
         raise TunerError(
             f"{folder}: no promotion to roll back", f"`tuner promote` keeps the last {KEPT}"
@@ -99,7 +99,7 @@ def find_newest(folder: Path) -> Path:
     return versions[-1]
 
 
-def _list_versions(folder: Path) -> list[Path]:
+def list_versions(folder: Path) -> list[Path]:
     """The folders of the promotions that can be rolled back, oldest first."""
     return sorted(path for path in (folder / _HIDDEN).glob("*") if path.name.isdigit())
 
