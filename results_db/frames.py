@@ -91,6 +91,7 @@ _TRIAL: _Columns = {
     "verified_by": (MEASUREMENT.c.verified_by, "str", "check that the outputs passed"),
     "timing_s": (MEASUREMENT.c.timing_s, "float64", "of device_s, the seconds spent timing"),
     "deterministic": (MEASUREMENT.c.deterministic, "boolean", "whether a repetition was bit-equal"),
+    "row_bits": (MEASUREMENT.c.row_bits, "str", "digest of the bits of single rows"),
     "finished_at": (
         func.coalesce(TRIAL.c.finished_at, TRIAL.c.recorded_at),
         "datetime64[us, UTC]",

@@ -150,6 +150,9 @@ class TrialRecord:
     verified_by: str = field(default="", metadata=_MEASURED)
     #: Whether a repetition gave the same bits; None where no repetition was compared.
     deterministic: bool | None = field(default=None, metadata=_MEASURED)
+    #: Digest of the bits of single rows, equal for configs that give them the same bits; None where
+    #: they were not compared.
+    row_bits: str | None = field(default=None, metadata=_MEASURED)
     #: Raw times in the order of measurement.
     samples_us: tuple[float, ...] = field(default=(), repr=False, metadata=_MEASURED)
     #: Raw times of the incumbent in the same screening.

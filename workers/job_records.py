@@ -138,7 +138,8 @@ class MeasurementProtocol:
     warm_ms: float = 100.0
     #: Seeds of the inputs on which a variant must be correct.
     seeds: tuple[int, ...] = (1, 2)
-    #: `deterministic`: variants and baselines whose repetition gives other bits are refused; `any`.
+    #: `deterministic`: variants and baselines whose repetition gives other bits are refused.
+    #: `batch_invariant`: also variants that give a row other bits beside other rows; `any`.
     numerics: str = "any"
     #: Cumulative samples of a candidate at which its screening may stop.
     pairs: tuple[int, ...] = (1, 3, 9, 24)
@@ -199,6 +200,18 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class RowRange:
+    """The sizes at which a row of the outputs must have the same bits."""
+
+    #: The dim that counts rows.
+    dim: str
+    low: int
+    high: int
+    #: The digest that all configs of the range have; empty while any will do.
+    bits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureJob:
     """Verify and time candidates of one task on one device."""
 
@@ -219,6 +232,8 @@ class MeasureJob:
     verified: frozenset[str] = frozenset()
     #: Check sizes on which the first candidate of a confirmation must be correct.
     checks: tuple[Check, ...] = ()
+    #: Under `batch_invariant`: the rows whose bits every variant must keep.
+    rows: RowRange | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     #: The device's calibration, so that a fresh process need not measure it again.
     calibration: Calibration | None = None
@@ -248,6 +263,8 @@ class Timing:
     error: float = -1.0
     #: Whether a repetition gave the same bits; None if it was not tried.
     deterministic: bool | None = None
+    #: Digest of the bits of single rows (`workers/measure/gate/row_bits.py`); None if not tried.
+    row_bits: str | None = None
     #: Why a variant could not be checked, or that it compiled on the device worker; else empty.
     note: str = ""
 

@@ -16,6 +16,7 @@ CALL = [
     "seed",
     "fresh",
     "ranges",
+    "numerics",
     "target",
     "settings",
     "on_progress",
@@ -46,7 +47,8 @@ def test_the_signature_has_types_and_defaults():
     found = keywords(tuner.tune)
     defaults = {name: each.default for name, each in found.items() if each.default is not None}
     assert defaults == {
-        "budget": 100, "strategy": "bayes", "seed": 0, "fresh": False, "pool": "local"
+        "budget": 100, "strategy": "bayes", "seed": 0, "fresh": False, "numerics": "any",
+        "pool": "local",
     }  # fmt: skip
     for each in found.values():
         pydantic.TypeAdapter(each.annotation).validate_python(each.default, strict=True)

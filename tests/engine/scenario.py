@@ -77,6 +77,11 @@ def toy_us(config: Config) -> float:
     return 50 * (1 + abs(block - 7) / 4 + abs(stages - 3) / 5 + (config["order"] == "row") / 10)
 
 
+def toy_bits(config: Config) -> str:
+    """The bits of rows: by the order, and another one for blocks of 16."""
+    return "small" if config["block"] == 16 else f"{config['order']}"
+
+
 def toy_fault(config: Config) -> Status | None:
     """How a config fails; None if it works."""
     byte = hashlib.sha256(config_key(config).encode()).digest()[0]
@@ -267,16 +272,21 @@ def measure(job: MeasureJob, rng: random.Random, time_us) -> Measurement | Failu
 def outcome(job, candidate, reference, drift, rng, true_us) -> Timing | Failure:
     if toy_fault(candidate.config) is Status.CORRECTNESS:
         return Failure(Status.CORRECTNESS, "relative error 0.3 over 0.01 (seed 1)")
-    name = config_key(candidate.config)
+    name, bits = config_key(candidate.config), None
+    if job.rows is not None and candidate.binary_hash not in job.verified:
+        bits = toy_bits(candidate.config)
+        if job.rows.bits not in ("", bits):
+            return Failure(Status.CORRECTNESS, "rows have other bits")
     if job.mode is Mode.VERIFY:
-        return Timing(name, 0.0, error=1e-7)
+        return Timing(name, 0.0, error=1e-7, row_bits=bits)
     us = true_us(candidate.config)
     values = samples(us, drift, rng)
     ratio = math.log(us) - (math.log(sorted(reference)[len(reference) // 2]) if reference else 0)
     if not reference:
         ratio = 0.0
     median = sorted(values)[len(values) // 2]
-    return Timing(name, median, values, LogRatio(ratio, ratio - 0.002, ratio + 0.002), error=1e-7)
+    over = LogRatio(ratio, ratio - 0.002, ratio + 0.002)
+    return Timing(name, median, values, over, error=1e-7, row_bits=bits)
 
 
 def samples(us: float, drift: list[float], rng: random.Random) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import DEVICE, World, seeds, spec, toy_fault, toy_space
+from scenario import DEVICE, World, seeds, spec, toy_bits, toy_fault, toy_space
 
 from results_db.range_outcomes import SizeOutcome, divide, find_switch, outcome_at
 from results_db.stored_records import Stage, TaskInfo, TaskKey
@@ -21,6 +21,7 @@ from search_spaces.space import SearchSpace
 from tuner import strategies
 from tuner.engine import Engine, TaskBudget
 from tuner.engine.range_search import COMPARED, FinishedSize
+from workers.job_records import MeasurementProtocol
 
 GAIN = 0.02
 RIGHT = [config for config in toy_space().enumerate() if toy_fault(config) is None]
@@ -39,7 +40,7 @@ def best_us(size: int) -> float:
 
 def search(
     time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, only=None,
-    places=None, run=True, before=None, **world,
+    places=None, run=True, before=None, numerics="any", **world,
 ) -> World:  # fmt: skip
     """before: the world of a run that was interrupted; this one resumes it."""
     sizes = sizes or Range(16, 4096)
@@ -48,6 +49,7 @@ def search(
             spec(number, seed=number, budget=TaskBudget(trials=trials, polish=5)),
             workload=Workload.of(n=size),
             place=RangePlace((("n", sizes),), GAIN, searches, between, size in held_out),
+            protocol=MeasurementProtocol(numerics=numerics),
         )
         for number, (size, between) in enumerate(
             [*(places or list_places(sizes)).items(), *((size, None) for size in held_out)], 1
@@ -448,3 +450,52 @@ def parts_of(world: World) -> dict[int, list[dict[str, Config]]]:
             parts = found.setdefault(workload["n"], {})
             parts.setdefault(workload["part"], {})[config_key(trial.config)] = trial.config
     return {size: [*parts.values()] for size, parts in found.items() if len(parts) == 2}
+
+
+# -- rows with the same bits at all sizes ----------------------------------------------------------
+def leaning_us(workload: Workload, config: Config) -> float:
+    """By row is the faster order of few rows, by column of many; blocks of 16 are always slow."""
+    n, by_row = workload["n"], config["order"] == "row"
+    slower = 1.3 if by_row == (n > 300) else 1.0
+    return slower * (1 + (config["block"] == 16)) * crossing_us(workload, config)
+
+
+def shipped_bits(world: World) -> set[str]:
+    return {toy_bits(each.outcome.selection.winner) for each in world.engine.tasks if each.outcome}
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_all_sizes_ship_configs_of_the_same_bits(seed):
+    free = search(time_us=leaning_us, seed=seed)
+    assert len(shipped_bits(free)) > 1
+    kept = search(time_us=leaning_us, seed=seed, numerics="batch_invariant", held_out=(100, 3000))
+    assert len(shipped_bits(kept)) == 1
+    (bits,) = shipped_bits(kept)
+    assert bits != "small"
+    _, outcomes = segments_of(kept)
+    assert {toy_bits(each) for found in outcomes for each in found.configs.values()} == {bits}
+    sizes = {each.size: each.best_us for each in outcomes}
+    assert {16, 4096} <= sizes.keys()
+    for size, found_us in sizes.items():
+        workload = Workload.of(n=size)
+        right = [config for config in RIGHT if toy_bits(config) == bits]
+        assert found_us <= 1.05 * min(leaning_us(workload, config) for config in right)
+
+
+def test_the_bits_with_the_least_time_of_all_sizes_are_chosen():
+    """By column is faster at one of the three first sizes only, but more so there."""
+
+    def time_us(workload: Workload, config: Config) -> float:
+        by_row, most = config["order"] == "row", workload["n"] == 4096
+        slower = 3.0 if by_row and most else 1.2 if not by_row and not most else 1.0
+        return slower * crossing_us(workload, config)
+
+    world = search(time_us=time_us, numerics="batch_invariant")
+    assert shipped_bits(world) == {"column"}
+
+
+@pytest.mark.parametrize("steps", [5, 60, 140, 260])
+def test_the_chosen_bits_hold_for_a_run_that_is_resumed(steps):
+    begun = search(time_us=leaning_us, numerics="batch_invariant", stop_after=steps)
+    resumed = search(time_us=leaning_us, numerics="batch_invariant", before=begun)
+    assert len(shipped_bits(begun) | shipped_bits(resumed)) == 1

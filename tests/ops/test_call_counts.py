@@ -26,7 +26,7 @@ for _ in range(3):
 for operator in ops.operator.OPERATORS.values():
     operator.forget()
 ops.softmax(x)
-ops.operator.BEFORE_FORGETTING[0].__self__.write()
+ops.operator.BEFORE_FORGETTING[-1].__self__.write()
 with torch.no_grad():
     ops.rms_norm(torch.randn(2, 64), (64,), torch.ones(64), 1e-5)
 ops.softmax(torch.randn(4, 32, dtype=torch.float64))

@@ -63,6 +63,7 @@ trials = st.builds(
     compiled=counts,
     verified_by=texts,
     deterministic=st.none() | st.booleans(),
+    row_bits=st.none() | st.text("0123456789abcdef", max_size=16),
     samples_us=samples,
     incumbent_samples_us=samples,
     clocks=st.dictionaries(json_texts, finite | json_texts, max_size=3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -154,11 +155,11 @@ def _schema(path: Path) -> dict[str, list[str]]:
         "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
     )
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        # A table that was rebuilt has its name in quotes.
+        # A table that was rebuilt has its name in quotes, an added column has no line of its own.
         return {
             name: sorted(
-                line.strip(" \t,").replace('TABLE "', "TABLE ").replace('" (', " (")
-                for line in sql.splitlines()
+                re.sub(r"\s+", " ", part).strip().replace('TABLE "', "TABLE ").replace('" (', " (")
+                for part in re.split(r",(?![^()]*\))|(?<=\()\n|\n(?=\))", sql)
             )
             for name, sql in connection.execute(query)
         }

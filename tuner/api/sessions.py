@@ -90,6 +90,7 @@ class Session:
         seed: int = 0,
         fresh: bool = False,
         ranges: ArgumentRanges | None = None,
+        numerics: str = "any",
         target: str | None = None,
         settings: Mapping[str, Any] | None = None,
         on_progress: ProgressCallback | None = None,
@@ -113,6 +114,7 @@ class Session:
             on_progress or self._on_progress,
             self._progress if progress is None else progress,
             self._pool,
+            numerics,
         )
         with self._lock:
             if self._closed:

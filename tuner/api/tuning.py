@@ -55,6 +55,7 @@ class CallOptions:
     on_progress: ProgressCallback | None
     progress: bool | None
     pool: str
+    numerics: str
 
 
 def tune(
@@ -66,6 +67,7 @@ def tune(
     seed: int = 0,
     fresh: bool = False,
     ranges: ArgumentRanges | None = None,
+    numerics: str = "any",
     target: str | None = None,
     settings: Mapping[str, Any] | None = None,
     on_progress: ProgressCallback | None = None,
@@ -87,6 +89,9 @@ def tune(
     workload: the calls are the workloads, and one gives a result, several a list. ranges: of them,
     such as `{"n_rows": (1, 65536)}`: the sizes of one argument, and they give a `RangeResult`.
 
+    numerics: `deterministic` refuses what gives other bits when it is repeated; `batch_invariant`
+    needs a range, and gives each row the same bits at all of its sizes.
+
     budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`, `max_trials`,
     `device`, `search` (seconds or `"30m"`); in a mapping, `wall` is the wall-clock time of the
     whole call. strategy: its name; seed: of its random choices. fresh: measure again what the
@@ -103,7 +108,7 @@ def tune(
     """
     kernel, workload = add_workload(kernel, workload, ranges)
     options = CallOptions(
-        budget, strategy, seed, fresh, target, settings, on_progress, progress, pool
+        budget, strategy, seed, fresh, target, settings, on_progress, progress, pool, numerics
     )
     call = TuneCall(kernel, workloads_of(workload), options)
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
@@ -381,6 +386,7 @@ class TuneCall:
                 workloads.append(listed)
         given = self.options
         target, settings = given.target, given.settings or {}
+        numerics = {} if given.numerics == "any" else {"numerics": given.numerics}
         campaign = {
             "tasks": [
                 {"kernel": registry.spec_of(kernel), "workloads": workloads, "ranges": ranges}
@@ -392,6 +398,7 @@ class TuneCall:
         return {
             **settings,
             "pool": {"kind": given.pool, **settings.get("pool", {})},
+            "measure": {**settings.get("measure", {}), **numerics},
             "database": {**settings.get("database", {}), "url": url},
             "campaigns": {"tune": campaign},
         }

@@ -106,7 +106,7 @@ def requested_of(
     settings: Settings, campaign: CampaignConfig, options: RunOptions
 ) -> list[RequestedTask]:
     """The tasks of an adjusted campaign that pass the options' filters."""
-    return requested_tasks(
+    tasks = requested_tasks(
         campaign,
         extra=settings.kernels,
         paths=(str(options.base.resolve()),),
@@ -114,6 +114,13 @@ def requested_of(
         workloads=options.workloads,
         baselines=settings.measure.baselines or (),
     )
+    single = next((task for task in tasks if task.place is None), None)
+    if settings.measure.numerics == "batch_invariant" and single is not None:
+        raise TunerError(
+            f"{single.label}: measure.numerics: batch_invariant needs a range of sizes",
+            "give the size that counts rows as a range, such as 1..4096",
+        )
+    return tasks
 
 
 class Control:

@@ -30,6 +30,8 @@ class Asker:
     def __init__(self, spec: TaskSpec, trials: TrialTable, ranking: Ranking) -> None:
         #: Seconds to keep free for finals before the end of the run.
         self.finals_s = spec.budget.finals_s
+        #: The other half is for configs of the bits that are chosen then.
+        self._budget = spec.budget.halve() if spec.awaits_bits else spec.budget
         #: No further config is asked, unless the default config fails.
         self.stopped = False
         #: The last attempt to ask found no config. Later results may change that.
@@ -102,7 +104,7 @@ class Asker:
 
     # -- inside --------------------------------------------------------------------------------
     def _next(self, searched_s: float) -> Trial | None:
-        self._closed = self._closed or self._spec.budget.spent(
+        self._closed = self._closed or self._budget.spent(
             now=self._now,
             searched_s=searched_s,
             device_s=self._trials.device_s,
@@ -111,7 +113,7 @@ class Asker:
         replacement = self._default_replacement()
         if replacement is not None:
             return self._admit(replacement, "default")
-        budget = self._spec.budget
+        budget = self._budget
         left = math.inf if budget.trials is None else budget.trials - len(self._trials)
         if self.stopped or self._closed or left <= 0:
             self.stopped = True

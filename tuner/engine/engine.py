@@ -143,11 +143,12 @@ class Engine:
             # Each of these may make the others possible.
             new: list[Instruction] = self._open_tasks()
             new += self._builds.orders(self._active(), now)
+            chosen = self._ranges.choose_bits()
             for task in self._active():
                 new += task.settle(draining=self.draining)
             ready = [task for task in self._active() if not task.measure_faults.pausing(now)]
             new += self.dispatcher.dispatch(ready, now)
-            if not new:
+            if not new and not chosen:
                 return instructions + self._check_end(now)
             instructions += new
 
@@ -157,7 +158,7 @@ class Engine:
     def _open_tasks(self) -> list[Instruction]:
         """Open waiting tasks while few enough are searched."""
         room = self.in_flight or self.dispatcher.tasks_at_once
-        room -= sum(task.stage is Stage.SEARCH for task in self.tasks)
+        room -= sum(task.stage is Stage.SEARCH and not task.is_held for task in self.tasks)
         waiting = [] if self.draining else [t for t in self.tasks if t.stage is Stage.WAITING]
         instructions: list[Instruction] = []
         for task in waiting:

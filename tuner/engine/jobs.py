@@ -161,13 +161,16 @@ def measure_request(job: Job, job_id: str) -> MeasureJob:
         case _:
             request = _trials_request(job, job_id)
     searches = spec.aim is Aim.SEARCH
+    # A variant that is not checked shows no bits.
+    trusts = searches and request.mode is not Mode.CONFIRM and spec.rows is None
     candidates = frozenset(each.binary_hash for each in request.candidates)
     known = candidates.intersection(task.search.trials.verified)
     return replace(
         request,
         protocol=_protocol(task, request.mode),
         # Confirmations, and tasks that verify, trust no earlier verification.
-        verified=known if searches and request.mode is not Mode.CONFIRM else frozenset(),
+        verified=known if trusts else frozenset(),
+        rows=spec.rows,
         candidate_timeout_s=silent_s,
         upcoming_baselines=spec.baselines if request.mode in _BEFORE_CONFIRMATION else (),
     )

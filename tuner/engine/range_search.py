@@ -19,6 +19,11 @@ common, and a row needs configs that were measured for all of them. The first of
 at each of its sizes the others begin after it, and try its fastest configs there as well; it tries
 what won nearest by in the others.
 
+Under `numerics: batch_invariant` rows have the same bits at all sizes. Ends and middle are searched
+without that, for half of their budget. Then one digest of bits is chosen: that with the least
+product of the best times at these three sizes. They are searched on among its configs, which are
+the only ones from there on.
+
 Measured times of layer_norm say how many configs of each neighbour to compare
 (docs/decisions/0020-ranges-are-bisected.md).
 """
@@ -52,6 +57,8 @@ _WIDER = 1.4
 _OF_EACH, _IN_ALL = 12, 28
 #: Winners that a range tries of each other one that has rows in common with it.
 _JOINT = 3
+#: Chosen where no config showed the bits of its rows: none has these.
+_NO_BITS = "none"
 #: The most configs that are tried at a size that is not searched: these and the default config.
 COMPARED = _IN_ALL + 1
 
@@ -72,6 +79,8 @@ class FinishedSize:
     outcome: SizeOutcome | None
     #: Whether more was tried than what was to be compared.
     searched: bool = False
+    #: The bits that rows have with its config; empty where they were not compared.
+    row_bits: str = ""
 
     @classmethod
     def of(cls, kernel: str, task: TaskInfo, trials: Sequence[TrialRecord]) -> FinishedSize:
@@ -81,7 +90,10 @@ class FinishedSize:
         size = workload.size(task.place.dim)
         outcome = None if chosen is None else outcome_at(size, chosen, task.finals)
         searched = bool(trials) and (task.place.between is None or _has_searched(trials))
-        return cls(kernel, task.key.device.fingerprint, workload, task.place, outcome, searched)
+        bits = {config_key(each.config): each.row_bits for each in trials}
+        found = None if outcome is None else bits.get(outcome.shipped)
+        device = task.key.device.fingerprint
+        return cls(kernel, device, workload, task.place, outcome, searched, found or "")
 
     @property
     def key(self) -> _Key:
@@ -114,6 +126,14 @@ class _OneRange:
     #: The range whose sizes come before those of this one; None: this one leads.
     leader: _OneRange | None = None
     followers: list[_OneRange] = field(default_factory=list)
+    #: The bits of rows that were chosen for all sizes; empty before that.
+    row_bits: str = ""
+
+    def list_deciding(self) -> list[Task]:
+        """The tasks whose searches decide about the bits of rows."""
+        tasks = [*self.tasks.values()]
+        ends = [task for task in tasks if task.spec.place and task.spec.place.between is None]
+        return ends or tasks
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -190,6 +210,27 @@ class RangeSearches:
                 size = each.workload.size(each.place.dim)
                 by_key[each.key].known[size] = each.outcome
                 by_key[each.key].before += each.searched
+                by_key[each.key].row_bits = by_key[each.key].row_bits or each.row_bits
+        #: Ranges whose bits of rows are to be chosen.
+        self._undecided = [
+            group
+            for group in by_key.values()
+            if not group.row_bits and any(each.spec.awaits_bits for each in group.tasks.values())
+        ]
+
+    def choose_bits(self) -> bool:
+        """Choose the bits of rows where the searches for that are over; whether any were chosen."""
+        undecided, self._undecided = self._undecided, []
+        for group in undecided:
+            deciding = group.list_deciding()
+            held = [task for task in deciding if task.is_held]
+            if held and all(task.is_held or task.stage is Stage.DONE for task in deciding):
+                group.row_bits = _choose_bits(held)
+                for task in held:
+                    task.keep_to_bits(group.row_bits)
+            else:
+                self._undecided.append(group)
+        return len(self._undecided) < len(undecided)
 
     def list_unlikely(self) -> set[int]:
         """Numbers of waiting tasks that will probably be left out: more than may be searched."""
@@ -212,6 +253,8 @@ class RangeSearches:
             return Opening()
         group, size = self._ranges[task.spec.task_id], task.spec.workload.size(place.dim)
         group.update()
+        if group.row_bits and task.spec.awaits_bits:
+            task.keep_to_bits(group.row_bits)
         if place.held_out:
             if not all(each in group.known for each in group.tasks):
                 return None
@@ -239,12 +282,33 @@ class RangeSearches:
         )
 
 
+def _choose_bits(tasks: Iterable[Task]) -> str:
+    """The bits of rows that the fastest configs of all tasks have in common, by their times."""
+    best: list[dict[str, float]] = []
+    for task in tasks:
+        times: dict[str, float] = {}
+        for trial in task.search.trials.values():
+            bits = trial.record.row_bits if trial.record is not None else None
+            if bits and trial.score is not None:
+                times[bits] = min(times.get(bits, math.inf), trial.score)
+        best.append(times)
+
+    def rank(bits: str) -> tuple[int, float, str]:
+        found = [times[bits] for times in best if bits in times]
+        return -len(found), sum(found), bits
+
+    return min({bits for times in best for bits in times}, key=rank, default=_NO_BITS)
+
+
 def _plan_end(group: _OneRange, task: Task, size: int) -> Opening | None:
     """How the search of an end or of the middle begins: the middle first, the ends from there."""
-    if size != group.first and group.first not in group.known and group.has(group.first):
+    first, outcome = group.tasks.get(group.first), group.known.get(group.first)
+    held = first is not None and first.is_held
+    if size != group.first and group.first not in group.known and first is not None and not held:
         return None
-    outcome = group.known.get(group.first)
     fastest = [] if outcome is None else group.list_fastest(outcome)
+    if held and first is not None:
+        fastest = _list_fastest(first.search)[:_OF_EACH]
     return Opening(_keep_valid(task, _in_turns(fastest, group.list_joint(size))))
 
 

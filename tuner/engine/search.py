@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 
 from results_db.stored_records import TrialRecord
-from search_spaces.records import Config, config_key
+from search_spaces.records import Config, Status, config_key
 from tuner.engine import trial_records
 from tuner.engine.asker import Asker
 from tuner.engine.ranking import Ranking
@@ -42,7 +43,7 @@ class Search:
         self._known = {config_key(r.config): r for r in spec.known}
         self._noise_of, self._noise = 0, 0.0
         for record in spec.finished:
-            self._learn(self.trials.restore(record))
+            self._learn(self.trials.restore(self._refuse_other_bits(record)))
 
     def finish(self, trial: Trial, record: TrialRecord) -> None:
         """Take the result of a trial: rank it and pass it to the strategy."""
@@ -64,7 +65,17 @@ class Search:
     def known_result(self, trial: Trial) -> TrialRecord | None:
         """The result of an earlier run for this config, as a record of this trial."""
         known = self._known.get(trial.key)
-        return None if known is None else trial_records.of_known(self.spec, trial, known)
+        if known is None:
+            return None
+        return self._refuse_other_bits(trial_records.of_known(self.spec, trial, known))
+
+    def _refuse_other_bits(self, record: TrialRecord) -> TrialRecord:
+        """A result as the gate would give it, now that the bits of rows are chosen."""
+        wanted = self.spec.row_bits
+        if not wanted or record.row_bits in (None, wanted):
+            return record
+        message = f"rows have other bits ({record.row_bits}) than in the rest of the range"
+        return replace(record, status=Status.CORRECTNESS, message=message, median_us=None)
 
     def kept_time(self, trial: Trial) -> TrialRecord | None:
         """The time another revision has of this trial's binary. The trial is only verified then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from results_db.stored_records import (
     BaselineRecord,
@@ -15,6 +15,7 @@ from results_db.stored_records import (
     TrialRecord,
 )
 from search_spaces.records import Config
+from tuner import strategies
 from tuner.engine import outcome_records
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import Fault, Instruction, Record, Select, SetStage
@@ -64,6 +65,26 @@ class Task:
         """Whether the task was opened and is not over."""
         return self.stage not in (Stage.WAITING, Stage.DONE)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the search waits for the choice of the bits of rows."""
+        searched = self.stage is Stage.SEARCH and self.search.asker.exhausted
+        return searched and self.spec.awaits_bits
+
+    def keep_to_bits(self, bits: str) -> None:
+        """Search, or search on, among the configs that give rows these bits."""
+        spec, trials = self.spec, self.search.trials.values()
+        records = tuple(trial.record for trial in trials if trial.record is not None)
+        strategy = strategies.create(
+            spec.strategy.name, spec.space, spec.seed, spec.strategy_options
+        )
+        budget = spec.budget
+        if records and self.active:  # of trials and device time it has used its part
+            budget = replace(budget, search_s=budget.halve().search_s)
+        self.search = Search(
+            replace(spec, row_bits=bits, finished=records, strategy=strategy, budget=budget)
+        )
+
     # -- trials --------------------------------------------------------------------------------
     def finish(self, trial: Trial, record: TrialRecord) -> list[Record]:
         """Record a trial, and every trial that waits for the result of the same binary."""
@@ -98,8 +119,10 @@ class Task:
         instructions: list[Instruction] = []
         if self.spec.aim is not Aim.SEARCH:
             return self._settle_given(draining=draining)
+        if self.is_held and not draining:
+            return []
         if self.stage is Stage.SEARCH and self.search.asker.exhausted:
-            settled = outcome_records.settled_outcome(self.search)
+            settled = None if self.spec.rows else outcome_records.settled_outcome(self.search)
             if settled is not None:
                 return [self._select(*settled), *self._close()]
             self.finals = Finals(self.search)

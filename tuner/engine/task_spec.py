@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from results_db.stored_records import TaskInfo, TrialRecord
@@ -11,7 +11,7 @@ from search_spaces.records import Config, Device, Value
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
-from workers.job_records import Artifact
+from workers.job_records import Artifact, RowRange
 from workers.measure.race.screening import was_dropped
 from workers.measured_task import MeasuredTask
 
@@ -47,6 +47,14 @@ class TaskBudget:
     #: Budget `auto`: the search ends, after a polish, when untried configs are expected to improve
     #: the incumbent by less than this share. None: no such limit.
     gain: float | None = None
+
+    def halve(self) -> TaskBudget:
+        """The budget of the first half of a search."""
+        trials, device_s, search_s = (
+            each and each / 2 for each in (self.trials, self.device_s, self.search_s)
+        )
+        half = None if trials is None else max(1, int(trials))
+        return replace(self, trials=half, device_s=device_s, search_s=search_s)
 
     def spent(
         self, *, now: float, searched_s: float, device_s: float, finals_s: float = 0.0
@@ -109,6 +117,21 @@ class TaskSpec(MeasuredTask):
     place: RangePlace | None = None
     #: The dims whose workloads have one config in common (`Kernel.joint_dims`).
     joint_dims: Sequence[str] = ()
+    #: Under `batch_invariant`: the bits that rows have in the whole range, once they are chosen.
+    row_bits: str = ""
+
+    @property
+    def rows(self) -> RowRange | None:
+        """The rows whose bits variants must keep; None where they need not."""
+        if self.place is None or self.protocol.numerics != "batch_invariant":
+            return None
+        sizes = self.place.sizes
+        return RowRange(self.place.dim, sizes.low, sizes.high, self.row_bits)
+
+    @property
+    def awaits_bits(self) -> bool:
+        """Whether it is not chosen yet which bits rows have."""
+        return self.rows is not None and not self.row_bits and not self.compile_only
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""

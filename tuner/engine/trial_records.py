@@ -50,6 +50,7 @@ def of_duplicate_binary(
         error=first.error,
         verified_by=first.verified_by,
         deterministic=first.deterministic,
+        row_bits=first.row_bits,
         **_make_build_fields(artifact),
     )
 
@@ -127,6 +128,7 @@ def of_measurement(
         verified_by=verified,
         message=outcome.note,
         deterministic=outcome.deterministic,
+        row_bits=outcome.row_bits,
         samples_us=outcome.samples_us,
         **common,
         **_ratio(incumbent, outcome, measurement),

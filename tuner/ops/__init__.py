@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 
 from tuner.ops.attention import attention, paged_attention, rotary, varlen_attention
-from tuner.ops.call_counts import record_misses
+from tuner.ops.call_counts import numerics, record_misses
 from tuner.ops.choosing import prefer_tuned
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
@@ -43,6 +43,7 @@ __all__ = [
     "matmul",
     "moe",
     "nearest_center",
+    "numerics",
     "paged_attention",
     "patch",
     "prefer_tuned",

@@ -22,7 +22,14 @@ from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
 from search_spaces.records import Value
 from tuner import runtime
-from tuner.ops.operator import BEFORE_FORGETTING, OPERATORS, Decision
+from tuner.ops.choosing import ANY, BATCH_INVARIANT, numerics_of_calls, require
+from tuner.ops.operator import (
+    BEFORE_FORGETTING,
+    OPERATORS,
+    Decision,
+    exchange_version,
+    next_version,
+)
 
 #: Files that a folder of records holds; the oldest are deleted.
 MOST_FILES = 16
@@ -38,6 +45,7 @@ class Scope:
     def __init__(self, *tables: Path) -> None:
         self._tables = [f"{each.absolute()}" for each in tables]
         self._kept: dict[str, Any] = {name: {} for name in OPERATORS}
+        self._version = next_version()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -57,12 +65,40 @@ class Scope:
     def _exchange(self) -> None:
         for name, kept in self._kept.items():
             self._kept[name] = OPERATORS[name].exchange(kept)
+        self._version = exchange_version(self._version)
 
     @property
     def decisions(self) -> list[Decision]:
         """Those made and counted inside, of calls that a kernel can take; to be read outside."""
         found = [each for kept in self._kept.values() for each in kept.values()]
         return [each for each in found if each.kernel]
+
+
+#: The decisions under numerics that were asked for before, while nothing asks for these.
+_idle: dict[str, Scope] = {}
+BEFORE_FORGETTING.append(lambda _: _idle.clear())
+
+
+@contextmanager
+def numerics(kind: str) -> Iterator[None]:
+    """Let bits of results depend on `any` thing, or be `batch_invariant`, in the whole process.
+
+    With `batch_invariant`, a row has the same bits whatever other rows a call has: operators run
+    the configs of tables that were tuned so (`tuner.tune(..., numerics="batch_invariant")`), and
+    where no range of one holds a call, torch's function with a warning. `report` tells the calls of
+    the block inside of it.
+    """
+    if kind not in (ANY, BATCH_INVARIANT):
+        raise TunerError(f"numerics is {kind!r}", f"it is {ANY!r} or {BATCH_INVARIANT!r}")
+    if kind == numerics_of_calls():
+        yield
+        return
+    scope = _idle.pop(kind, None) or Scope()
+    try:
+        with scope.active(), require(kind):
+            yield
+    finally:
+        _idle[kind] = scope
 
 
 class Misses:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -36,6 +37,9 @@ _ENTRIES = {"exact": "its entry", "range": "the entry of its range"}
 _MOST_SUBSTITUTES = 16
 #: Whether the config of the nearest entry runs, however far this is.
 _preferred = False
+#: What bits of results depend on: anything, or of a row on that row alone.
+ANY, BATCH_INVARIANT = "any", "batch_invariant"
+_numerics = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
         return Choice(EAGER, error.message, known=True)
     # Correctness follows from the code that the tables ship with, whatever Triton compiles it;
     # `report` says what was found.
-    tables = runtime.find_tables(problem.kernel)
+    tables = _list_tables(problem)
     for table in tables:
         hit = table.find(problem.key)
         if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
@@ -78,11 +82,30 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
                 problem, hit.entry, f"fastest in {_ENTRIES[hit.how]}", 1.0, without
             )
             return replace(found, known=True)
+    if _numerics != ANY:
+        _warn_of_torch(problem)
+        return Choice(EAGER, "no range of a batch-invariant table holds it")
     near = find_neighbour(tables, kernel, problem.workload, problem.key)
     if near is None:
         return Choice(EAGER, "no table serves it")
     where = f"predicted from an entry {near.distance:.1f} octaves away"
     return _choose_from(problem, near.entry, where, 1.0 if _preferred else near.loss, without)
+
+
+def _list_tables(problem: Problem) -> list[runtime.Table]:
+    """The tables that may decide: with the numerics asked for; else those of other ones last."""
+    tables = runtime.find_tables(problem.kernel)
+    if _numerics != ANY:
+        return [table for table in tables if table.numerics == _numerics]
+    return sorted(tables, key=lambda table: table.numerics != ANY)
+
+
+def _warn_of_torch(problem: Problem) -> None:
+    warnings.warn(
+        f"no range of a batch-invariant table holds {problem.kernel} {problem.workload.key}: "
+        "torch's function runs, whose bits may depend on the batch",
+        stacklevel=2,
+    )
 
 
 def list_substitutes(problem: Problem, choice: Choice) -> Iterator[Choice]:
@@ -91,7 +114,9 @@ def list_substitutes(problem: Problem, choice: Choice) -> Iterator[Choice]:
     kernel = choice.kernel
     if not runtime.never_compiles() or choice.implementation != TUNED or kernel is None:
         return
-    tables, seen = runtime.find_tables(problem.kernel), [choice.config]
+    if _numerics != ANY:
+        return
+    tables, seen = _list_tables(problem), [choice.config]
     near = find_neighbours(tables, kernel, problem.workload, problem.key)
     configs = [each.entry.config for each in islice(near, _MOST_SUBSTITUTES)]
     for config in [*configs, kernel.default_config(problem.workload, device_of(tables[0].device))]:
@@ -123,6 +148,22 @@ def _choose_from(
         gain,
         over_compile,
     )
+
+
+def numerics_of_calls() -> str:
+    """What is asked for of the calls that are decided now."""
+    return _numerics
+
+
+@contextlib.contextmanager
+def require(numerics: str) -> Iterator[None]:
+    """Decide calls by tables of these numerics meanwhile."""
+    global _numerics
+    former, _numerics = _numerics, numerics
+    try:
+        yield
+    finally:
+        _numerics = former
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from operator import itemgetter
 from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -36,7 +36,14 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 from search_spaces.baselines import find_baseline
 from search_spaces.records import Value
 from tuner.ops import compiling, decompositions
-from tuner.ops.choosing import EAGER, TUNED, Choice, choose, list_substitutes
+from tuner.ops.choosing import (
+    EAGER,
+    TUNED,
+    Choice,
+    choose,
+    list_substitutes,
+    numerics_of_calls,
+)
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import PLAIN, Problem
 from tuner.ops.small_launches import interprets
@@ -59,6 +66,7 @@ _Run: TypeAlias = Callable[[Sequence[Any]], Any]
 _deciding = threading.RLock()
 #: All operators by name.
 OPERATORS: dict[str, Operator[Any]] = {}
+_versions = count(1)
 _version = [0]
 #: Called with the decisions of an operator before it forgets them.
 BEFORE_FORGETTING: list[Callable[[list[Decision]], None]] = []
@@ -137,7 +145,8 @@ class Operator(Generic[Result]):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
             needs_torch = self._differentiated is None and needs_gradient(arguments)
-            if needs_torch or is_transformed():
+            # A graph depends on the numerics that it reads, and is traced anew under others.
+            if needs_torch or is_transformed() or not numerics_of_calls():
                 return self.reference(*arguments)
             return self._call_op(arguments)
         key, gradient, way = _read(arguments)
@@ -239,12 +248,11 @@ class Operator(Generic[Result]):
         for call in BEFORE_FORGETTING:
             call(self.decisions())
         self._decisions.clear()
-        next_version()
+        exchange_version(next_version())
 
     def exchange(self, decisions: dict[_Key, Decision]) -> dict[_Key, Decision]:
         """Keep decisions in this dictionary from now on; returns the former one."""
         former, self._decisions = self._decisions, decisions
-        next_version()
         return former
 
     # -- decisions -----------------------------------------------------------------------------
@@ -379,8 +387,15 @@ def version() -> int:
     return _version[0]
 
 
-def next_version() -> None:
-    _version[0] += 1
+def next_version() -> int:
+    """A number that no decisions have had."""
+    return next(_versions)
+
+
+def exchange_version(number: int) -> int:
+    """Give the present decisions the number that they had; returns that of the former ones."""
+    former, _version[0] = _version[0], number
+    return former
 
 
 def watch_calls() -> Callable[[], list[Decision]]:

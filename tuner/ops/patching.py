@@ -10,7 +10,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, TypeVar
@@ -26,6 +26,8 @@ from torch.utils.hooks import RemovableHandle
 
 from search_spaces.errors import TunerError
 from search_spaces.kernel import ROUNDING
+from tuner.ops.call_counts import numerics
+from tuner.ops.choosing import ANY
 from tuner.ops.modules import KINDS, Gated, Kind, is_autocast
 from tuner.ops.operator import takes_plain, version, watch_calls
 from tuner.ops.overriding import STANDS_FOR
@@ -35,6 +37,8 @@ from tuner.ops.usage import table_of
 
 _Model = TypeVar("_Model", bound=nn.Module)
 _MARK = "_tuner_patch"
+#: Of a model that was patched for numerics: the hooks that ask for these.
+_HOOKS = "_tuner_numerics"
 #: Of a module, by key of a call: False where an operator runs, else the decisions by which its own
 #: code does, as torch's function; and how many it knows at most.
 _KNOWN, _MOST_KNOWN = "_tuner_calls", 64
@@ -149,7 +153,7 @@ class Replacements(tuple[Replacement, ...]):
         return table_of([("module", "count", "operator", "", "first"), *rows])
 
 
-def patch(model: nn.Module) -> Replacements:
+def patch(model: nn.Module, numerics: str = ANY) -> Replacements:
     """Put operators into the modules of a model, in place; `unpatch` takes them out.
 
     Classes of torch, transformers and diffusers are known by name: norms, activations, gated and
@@ -158,8 +162,10 @@ def patch(model: nn.Module) -> Replacements:
     compared with its own code: where they differ by more than the tolerance of the dtype, that runs
     again, with a warning. Patch a model before its CUDA graphs are captured. A model that is
     patched already stays as it is, except that weights which were replaced meanwhile are joined.
+    numerics: of each call of the model, as `ops.numerics` takes it; a compiled graph begins inside.
     """
     _check_module(model)
+    _ask_for(model, numerics)
     found = []
     for name, module, kind, named in _list_known(model):
         left = "" if _is_patched(module) else _why_not(module, kind, named)
@@ -167,6 +173,36 @@ def patch(model: nn.Module) -> Replacements:
             _put_into(module, kind)
         found.append(Replacement(name, named.__name__, kind.operator, left))
     return Replacements(found)
+
+
+def _ask_for(model: nn.Module, kind: str) -> None:
+    """Let each call of a model run under these numerics."""
+    for handle in vars(model).pop(_HOOKS, ()):
+        handle.remove()
+    if kind == ANY:
+        return
+    with numerics(kind):  # refuses another name
+        asking = _Asking(kind)
+    before = model.register_forward_pre_hook(asking.enter)
+    after = model.register_forward_hook(asking.leave, always_call=True)
+    vars(model)[_HOOKS] = before, after
+
+
+class _Asking:
+    """Hooks of a model: its calls ask for numerics, outside of graphs."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._entered: list[AbstractContextManager[None]] = []
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def enter(self, *_: object) -> None:
+        self._entered.append(numerics(self._kind))
+        self._entered[-1].__enter__()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def leave(self, *_: object) -> None:
+        self._entered.pop().__exit__(None, None, None)
 
 
 def _check_module(model: object) -> None:
@@ -186,6 +222,7 @@ def _list_known(model: nn.Module) -> Iterator[tuple[str, nn.Module, Kind, Any]]:
 def unpatch(model: _Model) -> _Model:
     """Take all operators out of a model again; returns it."""
     _check_module(model)
+    _ask_for(model, ANY)
     for module in model.modules():
         if _is_patched(module):
             _take_out(module)

@@ -72,6 +72,11 @@ class Table:
         return len(self.index_by_equality) != len(self.index)
 
     @property
+    def numerics(self) -> str:
+        """`batch_invariant`: in a range, rows have the same bits at all sizes; else `any`."""
+        return str(self.provenance.get("numerics", "any"))
+
+    @property
     def dims(self) -> tuple[tuple[str, ...], ...]:
         """The dims of the workloads: one sorted tuple, or several where workloads differ."""
         return tuple(dict.fromkeys(tuple(sorted(entry.key)) for entry in self.index.values()))

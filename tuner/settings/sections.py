@@ -446,8 +446,9 @@ class MeasureConfig(SettingsSection):
     """Load before timing, in milliseconds, until the clock is steady."""
     seeds: list[Seed] = Field(default=[1, 2], min_length=1)
     """Seeds of the inputs on which every variant must be correct."""
-    numerics: Literal["any", "deterministic"] = "any"
-    """`deterministic` refuses variants and baselines of which a repetition gives other bits."""
+    numerics: Literal["any", "deterministic", "batch_invariant"] = "any"
+    """`deterministic` refuses variants and baselines of which a repetition gives other bits.
+    `batch_invariant` needs ranges, whose configs all give a row the same bits beside other rows."""
     finalists: int = Field(default=16, ge=2, le=1000)
     """The number of trials of a task that enter the race."""
     baselines: list[str] | None = None

@@ -64,9 +64,13 @@ def average_ratios(sizes: Sequence[Mapping[str, LogRatio]]) -> dict[str, LogRati
 
 
 def name_implementation(entry: Entry, over: Mapping[str, LogRatio]) -> Entry:
-    """The entry with what is fastest by these ratios, and with the ratios themselves."""
+    """The entry with what is fastest by these ratios, and with the ratios themselves.
+
+    A baseline is not known to give rows the bits that the config gives them.
+    """
     baselines = {name: round(ratio.ratio, 4) for name, ratio in over.items()}
-    return replace(entry, implementation=pick_fastest(over), baselines=baselines)
+    fastest = "tuned" if entry.provenance.get("row_bits") else pick_fastest(over)
+    return replace(entry, implementation=fastest, baselines=baselines)
 
 
 def pick_fastest(over: Mapping[str, LogRatio]) -> str:

@@ -125,6 +125,8 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
         default=_common_default(list(newest.values())),
         provenance=_provenance(stored, list(newest.values())),
     )
+    if entries and all("row_bits" in entry.provenance for entry in entries):
+        table = replace(table, provenance={**table.provenance, "numerics": "batch_invariant"})
     coverage = list_coverage(table, list(newest.values()), stored.trials)
     return replace(table, coverage=tuple(coverage)) if coverage else table
 
@@ -154,6 +156,7 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
             "task": task.task_id,
             "trial": trial.number if trial else None,
             "attempt": trial.attempt_id if trial else None,
+            **({"row_bits": trial.row_bits} if trial and trial.row_bits else {}),
             "confirmed_at": confirmed.isoformat() if confirmed else None,
             "space_hash": task.key.space_hash,
             "binaries": _binaries(stored, task, (ships.config, *ships.ties)),

@@ -10,8 +10,12 @@ from tuner.runtime import SCHEMA, Entry, Span, Table, file_stem, key_order, slug
 
 
 def file_name(table: Table) -> str:
-    """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, start of the device's fingerprint."""
+    """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, start of the device's fingerprint.
+
+    With a suffix for numerics, since a folder may have such a table beside the plain one.
+    """
     suffix = f"-{slug(table.device.fingerprint, 8)}" if table.device.fingerprint else ""
+    suffix += "" if table.numerics == "any" else f"_{slug(table.numerics, 20)}"
     device = device_stem(table.device.name, table.device.kind)
     return f"{file_stem(table.kernel)}@{device}{suffix}.json"
 

@@ -254,6 +254,7 @@ class MeasurementSession:
                 log_ratio=EQUAL if position == reference_at else ratio,
                 error=one.error,
                 deterministic=one.deterministic,
+                row_bits=one.row_bits,
                 note=one.note,
             )
         return timings
@@ -290,6 +291,7 @@ class MeasurementSession:
             0.0,
             error=one.error,
             deterministic=one.deterministic,
+            row_bits=one.row_bits,
             note=one.note,
         )
 

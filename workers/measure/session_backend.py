@@ -36,6 +36,8 @@ class PreparedCandidate:
     error: float
     #: Whether a repetition left the same bits; None where the gate was skipped.
     deterministic: bool | None = None
+    #: Digest of the bits of single rows; None where they were not compared.
+    row_bits: str | None = None
     #: Compilations that the first launch caused.
     compiled: int = 0
     #: Why the launch was compiled, or why the variant was not checked.

@@ -55,6 +55,8 @@ class Checked:
     #: Whether a repetition on the same inputs, over other poison, left the same bits; None without
     #: a repetition.
     deterministic: bool | None
+    #: Digest of the bits of single rows; None where they were not compared.
+    row_bits: str | None = None
 
 
 class TaskTensors:
@@ -110,6 +112,8 @@ class TaskTensors:
         self.checked_baselines: dict[str, Checked] = {}
         #: The results of computations that are correct, by the interpreter's keys.
         self.checked_computations: dict[Hashable, Checked] = {}
+        #: Single rows for comparisons of their bits, by the rows of a job.
+        self.row_samples: dict[Hashable, Any] = {}
 
     @property
     def baselines(self) -> Mapping[str, Callable[..., Any]]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
@@ -32,6 +32,7 @@ from workers.job_records import (
     PartKind,
     PartResult,
     PreparationPart,
+    RowRange,
 )
 from workers.measure.compile_only import (
     NeedsCompilation,
@@ -93,8 +94,10 @@ class TorchBackend(ABC):
         #: None until it is measured or comes with a job.
         self._calibration: Calibration | None = None
         self._cache = MeasurementProtocol().cache
-        #: Whether variants and baselines must repeat their bits.
-        self._same_bits = False
+        #: What the current job demands of bits.
+        self._numerics = MeasurementProtocol().numerics
+        #: The rows whose bits variants must keep, and the workload where they do.
+        self._rows: tuple[RowRange | None, Workload | None] = None, None
         # Its snapshot of the harness must precede the first kernel's module.
         self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
@@ -248,7 +251,7 @@ class TorchBackend(ABC):
     def _is_checked(self, task: TaskTensors, name: str) -> bool:
         """Whether a baseline is known to be correct and, where that counts, to repeat its bits."""
         known = task.checked_baselines.get(name)
-        return known is not None and (bool(known.deterministic) or not self._same_bits)
+        return known is not None and (bool(known.deterministic) or not self._repeats_baselines)
 
     def _check_baseline(self, task: TaskTensors, name: str) -> Checked | Failure:
         """Warm a baseline up and check it. A result that is correct is kept with the task."""
@@ -262,22 +265,36 @@ class TorchBackend(ABC):
         checked = check_variant(
             task,
             lambda: function(task.inputs),
-            repeat=self._same_bits,
+            repeat=self._repeats_baselines,
             edges=False,
-            same_bits=self._same_bits,
+            same_bits=self._repeats_baselines,
             slack=_BASELINE_SLACK,
         )
         if isinstance(checked, Checked):
             task.checked_baselines[name] = checked
         return checked
 
-    def _keep_to(self, protocol: MeasurementProtocol) -> None:
-        self._cache, self._same_bits = protocol.cache, protocol.numerics == "deterministic"
+    @property
+    def _repeats_baselines(self) -> bool:
+        """Whether baselines must repeat their bits. Tables name none under `batch_invariant`."""
+        return self._numerics == "deterministic"
+
+    def _demand_bits(self, task: TaskTensors) -> dict[str, Any]:
+        """What the gate demands of the bits of a variant."""
+        rows, workload = self._rows
+        return {
+            "same_bits": self._numerics != "any",
+            "rows": rows if task.workload == workload else None,
+        }
+
+    def _keep_to(self, job: MeasureJob) -> None:
+        self._cache, self._numerics = job.protocol.cache, job.protocol.numerics
+        self._rows = job.rows, job.workload
 
     def _prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
         from search_spaces.tensors import is_compiled
 
-        self._keep_to(job.protocol)
+        self._keep_to(job)
         self._calibration = job.calibration or self._calibration
         key = (job.kernel, job.workload, job.protocol.seeds)
         if part.kind is PartKind.IMPORT:
@@ -346,6 +363,7 @@ class TorchBackend(ABC):
             check,
             checked.error if checked is not None else -1.0,
             checked.deterministic if checked is not None else None,
+            checked.row_bits if checked is not None else None,
             compiled,
             note,
         )
@@ -364,7 +382,7 @@ class TorchBackend(ABC):
         started = time.monotonic()
         kernel = self._kernel(job.kernel)
         self._seeds = seeds = job.protocol.seeds
-        self._keep_to(job.protocol)
+        self._keep_to(job)
         self._calibration = job.calibration or self._calibration
         self._observer.begin_job()
         if job.mode is not Mode.VERIFY:

@@ -82,7 +82,7 @@ class CpuBackend(TorchBackend):
             with count_compilations() as compilations:
                 variant(task.inputs)
                 checked = (
-                    check_variant(task, run, observer=self._observer, same_bits=self._same_bits)
+                    check_variant(task, run, observer=self._observer, **self._demand_bits(task))
                     if check
                     else None
                 )

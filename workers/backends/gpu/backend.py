@@ -188,7 +188,7 @@ class GpuBackend(TorchBackend):
                     outputs=variant.outputs,
                     scratch=variant.scratch,
                     observer=self._observer,
-                    same_bits=self._same_bits,
+                    **self._demand_bits(task),
                 )
             else:
                 checked = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.records import Status
-from workers.job_records import Failure
+from workers.job_records import Failure, RowRange
 from workers.measure.gate.buffers import POISONS, GuardedTensor
 from workers.measure.gate.comparison import (
     Comparisons,
@@ -18,6 +19,7 @@ from workers.measure.gate.comparison import (
     unwritten,
 )
 from workers.measure.gate.edge_check import check_edges
+from workers.measure.gate.row_bits import digest_rows
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.task_tensors import Checked, TaskTensors, as_integers
 
@@ -54,6 +56,7 @@ def check_variant(
     repeat: bool = True,
     edges: bool = True,
     same_bits: bool = False,
+    rows: RowRange | None = None,
     slack: float = 1.0,
 ) -> Checked | Failure:
     """Run a variant on every seed of the task and again on the first: its result or its refusal.
@@ -64,7 +67,8 @@ def check_variant(
     variants that start threads, change the harness or reuse results; None for trusted code such as
     a baseline. repeat, edges: False omits the second run on the first seed, and the inputs that
     kernels declare as edges, for trusted code. same_bits: whether the second run must give the bits
-    of the first. slack: the tolerance is multiplied by it. On return `task.inputs` holds the inputs
+    of the first. rows: rows that must have the same bits beside all others. slack: the tolerance is
+    multiplied by it. On return `task.inputs` holds the inputs
     of the first seed, even if the variant changed them.
     """
     gate = _Gate(task, run, outputs, scratch, observer, slack)
@@ -74,6 +78,9 @@ def check_variant(
             outcome = "another run on the same inputs gave other bits"
         if not isinstance(outcome, str):
             outcome = (gate.check_edges() if repeat and edges else "") or outcome
+            if rows is not None and isinstance(outcome, Checked):
+                bits, refused = digest_rows(task, rows, gate.run_again)
+                outcome = refused or replace(outcome, row_bits=bits)
             task.load(0)
     except BaseException:
         task.load(0)
@@ -142,6 +149,11 @@ class _Gate:
         return (
             self._side_effects(threads) or self._reused_results() or Checked(worst, deterministic)
         )
+
+    def run_again(self) -> Mapping[str, torch.Tensor]:
+        """The outputs on what the inputs are now."""
+        results: Mapping[str, torch.Tensor] = self._results(self._run())
+        return results
 
     def check_edges(self) -> str:
         return check_edges(self._task, self._run, self._outputs, self._buffers, self._slack)

@@ -1,0 +1,117 @@
+"""Operators that are asked for the same bits of a row beside all others."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import CONFIG, DEVICE
+from operator_calls import write_table
+from torch import nn
+
+from search_spaces.errors import TunerError
+from tuner import ops, runtime
+from tuner.ops.choosing import choose
+from tuner.ops.operator import OPERATORS, version
+from tuner.ops.problem import Problem
+
+OTHER = {**CONFIG, "num_warps": 8}
+
+
+def problem(rows):
+    dims = {"rows": rows, "cols": 512, "dtype": "bfloat16"}
+    return Problem("softmax", dims, {}, {"out": (rows, 512)})
+
+
+@pytest.fixture
+def both(tmp_path, monkeypatch):
+    """A plain table, and a batch-invariant one for 1 to 4,096 rows, which is listed first."""
+    monkeypatch.setenv("TUNER_TABLES", str(tmp_path))
+    monkeypatch.setenv("TUNER_DEVICE", DEVICE)
+    sizes = {"rows": runtime.Span(1, 65536), "cols": runtime.Span(1, 1024)}
+    key = {"rows": 1024, "cols": 512, "dtype": "bfloat16"}
+    kept = runtime.Entry(key, OTHER, sizes=sizes, serves={"rows": runtime.Span(1, 4096)})
+    write_table(tmp_path, "softmax", [kept], DEVICE)
+    document = json.loads((tmp_path / "softmax.json").read_text())
+    document["provenance"]["numerics"] = "batch_invariant"
+    (tmp_path / "softmax@a.json").write_text(json.dumps(document))
+    write_table(tmp_path, "softmax", [replace(kept, config=CONFIG)], DEVICE)
+    (tmp_path / "softmax.json").rename(tmp_path / "softmax@b.json")
+    runtime.clear()
+    for operator in OPERATORS.values():
+        operator.forget()
+    yield
+    runtime.clear()
+
+
+def test_only_a_batch_invariant_table_serves(both):
+    assert choose(problem(100)).config == CONFIG
+    with ops.numerics("batch_invariant"):
+        assert choose(problem(100)).config == OTHER
+        with ops.numerics("any"):
+            assert choose(problem(100)).config == CONFIG
+        with pytest.warns(UserWarning, match="no range of a batch-invariant table holds softmax"):
+            assert choose(problem(5000)).implementation == "eager"
+    assert choose(problem(100)).config == CONFIG
+
+
+def test_decisions_are_kept_apart_and_come_back(both):
+    x = torch.randn(4, 8)
+    ops.softmax(x, -1)
+    first, calls = version(), [use.calls for use in ops.report()]
+    for expected in (1, 2):
+        with ops.numerics("batch_invariant"):
+            ops.softmax(x, -1)
+            assert [use.calls for use in ops.report()] == [expected]
+            assert version() != first
+    assert ([use.calls for use in ops.report()], version()) == (calls, first)
+
+
+def test_an_error_inside_ends_it_too(both):
+    with pytest.raises(ZeroDivisionError), ops.numerics("batch_invariant"):
+        raise ZeroDivisionError
+    assert choose(problem(100)).config == CONFIG
+
+
+class Reports(nn.Module):
+    """Says what config a call would run."""
+
+    def forward(self, x):
+        if x is None:
+            raise ZeroDivisionError
+        return x, choose(problem(100)).config
+
+
+def test_a_patched_model_asks_for_it_in_each_call(both):
+    model = Reports()
+    ops.patch(model, numerics="batch_invariant")
+    ops.patch(model, numerics="batch_invariant")
+    assert model(1) == (1, OTHER)
+    with pytest.raises(ZeroDivisionError):
+        model(None)
+    assert choose(problem(100)).config == CONFIG
+    assert pickle.loads(pickle.dumps(model))(1) == (1, OTHER)
+    ops.unpatch(model)
+    assert model(1) == (1, CONFIG)
+
+
+def test_a_graph_is_traced_anew_under_other_numerics(both, compiled):
+    compile_it, graphs = compiled
+    called = compile_it(lambda x: ops.softmax(x, -1))
+    x = torch.randn(4, 8)
+    called(x)
+    called(x)
+    assert len(graphs) == 1
+    with ops.numerics("batch_invariant"):
+        called(x)
+    assert len(graphs) == 2
+
+
+def test_another_word_is_refused(both):
+    with pytest.raises(TunerError, match="numerics is 'exact'"), ops.numerics("exact"):
+        pass
+    with pytest.raises(TunerError, match="numerics is 'exact'"):
+        ops.patch(nn.Linear(2, 2), numerics="exact")
