@@ -11,6 +11,7 @@ have are interchangeable.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,9 @@ from workers.measure.task_tensors import TaskTensors, as_integers
 if TYPE_CHECKING:
     import torch
 
-#: Seeds of the samples: outputs of one value per row must tell orders of summation apart.
-_SEEDS = range(101, 109)
+#: Samples have at least this many values in their outputs, to tell orders of summation apart, but
+#: there are at most so many. The first seed.
+_VALUES, _MOST_SAMPLES, _SEED = 64, 8, 101
 
 
 def digest_rows(
@@ -60,13 +62,8 @@ class _Samples:
         self._task, self._low = task, low
         self.count = task.workload.size(rows.dim)
         least = task.workload.with_dims(**{rows.dim: low})
-        self.inputs = [dict(kernel.make_inputs(least, each, task.device_type)) for each in _SEEDS]
-        #: By tensor: the axis that grows with the rows, and its elements per row; None for others.
-        self._axes = {
-            name: self._find_axis(name, each.shape, task.inputs[name].shape, self.count)
-            for name, each in self.inputs[0].items()
-        }
         largest = kernel.outputs(task.workload.with_dims(**{rows.dim: rows.high}))
+        #: By output: the axis that grows with the rows, and its elements per row.
         self._grown = {
             name: axis
             for name, each in kernel.outputs(least).items()
@@ -77,6 +74,16 @@ class _Samples:
                 f"no output of `{kernel.name}` grows with {rows.dim}",
                 "tune a range of the dim that counts rows, or without numerics: batch_invariant",
             )
+        values = sum(math.prod(kernel.outputs(least)[name].shape) for name in self._grown)
+        count = min(_MOST_SAMPLES, -(-_VALUES // max(1, values)))
+        self.inputs = [
+            dict(kernel.make_inputs(least, _SEED + each, task.device_type)) for each in range(count)
+        ]
+        #: The same by input; None for those that do not grow.
+        self._axes = {
+            name: self._find_axis(name, each.shape, task.inputs[name].shape, self.count)
+            for name, each in self.inputs[0].items()
+        }
         self.places = [*self._list_places()]
 
     def _find_axis(self, name: str, least: Any, shape: Any, count: int) -> tuple[int, int] | None:
