@@ -1,7 +1,8 @@
-"""What a promotion of a run's results to published tables decided, entry by entry."""
+"""What is decided about results: promotions to tables, regressions, and cards in quarantine."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -49,6 +50,49 @@ class RegressionRecord:
     def is_open(self) -> bool:
         """Whether it is confirmed and nobody has acknowledged it."""
         return self.state is RegressionState.CONFIRMED and self.acknowledged_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class CardTime:
+    """The time of a baseline in one confirmation on one card."""
+
+    run_id: int
+    #: The UUID of the card, and the exact name of its model.
+    card: str
+    device: str
+    #: What was timed: equal for equal work by equal code.
+    what: tuple[Hashable, ...]
+    us: float
+    #: What the device monitor recorded.
+    clocks: Mapping[str, float | str]
+    confirmed_at: datetime | None = None
+
+
+# -- a card whose results do not count, and what became of it --------------------------------------
+@dataclass(frozen=True, slots=True)
+class QuarantineRecord:
+    """A card that gets no work until it is admitted."""
+
+    #: Its number.
+    id: int
+    #: The UUID of the card, and the exact name of its model.
+    card: str
+    device: str
+    #: Why, in one line.
+    reason: str
+    #: Results of this card do not count from then until it was found.
+    since: datetime
+    found_at: datetime
+    #: When the webhook was told.
+    notified_at: datetime | None = None
+    #: When a user has let it work again.
+    admitted_at: datetime | None = None
+
+    def covers(self, clocks: Mapping[str, float | str], at: datetime | None) -> bool:
+        """Whether a result does not count, by what the monitor recorded, and when."""
+        return (
+            clocks.get("card") == self.card and at is not None and self.since <= at <= self.found_at
+        )
 
 
 # -- what a promotion of a run's results to published tables decided, entry by entry ---------------

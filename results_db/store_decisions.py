@@ -1,4 +1,4 @@
-"""Decisions about results in the store: promotions, and regressions.
+"""Decisions about results in the store: promotions, regressions, cards in quarantine.
 
 A regression is raised once, decided, notified once and acknowledged.
 """
@@ -10,12 +10,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, Table, select, update
 
 from results_db import insert
 from results_db.convert import ratio_columns, reader, values_of
-from results_db.promotion_records import PromotionRecord, RegressionRecord, RegressionState
-from results_db.tables import PROMOTION, REGRESSION
+from results_db.promotion_records import (
+    CardTime,
+    PromotionRecord,
+    QuarantineRecord,
+    RegressionRecord,
+    RegressionState,
+)
+from results_db.tables import (
+    BASELINE,
+    DEVICE,
+    KERNEL,
+    PROMOTION,
+    QUARANTINE,
+    REGRESSION,
+    RUN,
+    SELECTION,
+    TASK,
+    TASKS,
+)
 from results_db.transactions import Transactions
 from tuner.base.log_ratio import LogRatio
 
@@ -23,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class DecisionStore(Transactions):
-    """Decisions about entries of published tables, and about steps to a higher time."""
+    """Decisions about entries of published tables, steps to a higher time, and cards."""
 
     def record_promotions(self, records: Sequence[PromotionRecord]) -> None:
         """Store decisions. In a read-only database only a warning is logged."""
@@ -72,23 +89,89 @@ class DecisionStore(Transactions):
         values: dict[str, Any] = {"state": state, "reason": reason}
         if state is not RegressionState.CANDIDATE:
             values |= {"decided_at": datetime.now(UTC), **ratio_columns(ratio)}
-        self._change(number, values, REGRESSION.c.state == RegressionState.CANDIDATE)
-
-    def claim_notice(self, number: int) -> bool:
-        """Claim the notification: True for exactly one of all processes that try."""
-        unsaid = REGRESSION.c.notified_at.is_(None)
-        return self._change(number, {"notified_at": datetime.now(UTC)}, unsaid)
-
-    def return_notice(self, number: int) -> None:
-        """Give a claim back after a failure, so that a later call notifies."""
-        self._change(number, {"notified_at": None})
+        self._change(REGRESSION, number, values, REGRESSION.c.state == RegressionState.CANDIDATE)
 
     def acknowledge_regression(self, number: int) -> bool:
         """Note that a regression is known; False for an unknown number."""
-        return self._change(number, {"acknowledged_at": datetime.now(UTC)})
+        return self._change(REGRESSION, number, {"acknowledged_at": datetime.now(UTC)})
 
-    def _change(self, number: int, values: dict[str, Any], *conditions: Any) -> bool:
-        statement = (
-            update(REGRESSION).where(REGRESSION.c.id == number, *conditions).values(**values)
+    # -- cards ---------------------------------------------------------------------------------
+    def quarantines(self) -> list[QuarantineRecord]:
+        """All quarantines, newest first."""
+        query = select(QUARANTINE).order_by(QUARANTINE.c.id.desc())
+        return self._read_all(query, reader(QuarantineRecord, QUARANTINE))
+
+    def quarantine(self, card: str, device: str, reason: str, since: datetime) -> bool:
+        """Give a card no work from now on; False if it has none already.
+
+        device: the name of its model. since: when its results begin not to count.
+        """
+        values = {
+            "card": card,
+            "device": device,
+            "reason": reason,
+            "since": since,
+            "found_at": datetime.now(UTC),
+        }
+        known = select(QUARANTINE.c.id).where(
+            QUARANTINE.c.card == card, QUARANTINE.c.admitted_at.is_(None)
         )
+
+        def insert_it(connection: Connection) -> bool:
+            if connection.execute(known).first() is not None:
+                return False
+            connection.execute(QUARANTINE.insert().values(**values))
+            return True
+
+        return self._write(insert_it)
+
+    def admit_card(self, card: str) -> bool:
+        """Let a card work again; False if it is in no quarantine."""
+        found = next((e for e in self.quarantines() if e.card == card and not e.admitted_at), None)
+        now = {"admitted_at": datetime.now(UTC)}
+        return found is not None and self._change(QUARANTINE, found.id, now)
+
+    def list_card_times(self, runs: int = 60) -> list[CardTime]:
+        """What each card has timed in confirmations of the newest runs, oldest run first."""
+        newest = select(RUN.c.id).order_by(RUN.c.id.desc()).limit(runs)
+        task = TASK.c
+        what = KERNEL.c.name, task.workload_id, DEVICE.c.fingerprint, task.toolchain_id
+        query = (
+            select(task.run_id, DEVICE.c.name, SELECTION.c.clocks, SELECTION.c.confirmed_at)
+            .add_columns(*what, task.protocol, BASELINE.c.name, BASELINE.c.median_us)
+            .select_from(TASKS.join(SELECTION).join(BASELINE, BASELINE.c.task_id == task.id))
+            .where(task.run_id.in_(newest), BASELINE.c.median_us > 0)
+            .order_by(task.run_id, task.id, BASELINE.c.position)
+        )
+
+        def read(connection: Connection) -> list[CardTime]:
+            found: dict[tuple[Any, ...], CardTime] = {}
+            rows = connection.execute(query)
+            for run_id, device, clocks, confirmed_at, *what, us in rows:
+                if card := clocks.get("card"):
+                    # An outcome that a later run took over was measured once.
+                    key = (card, confirmed_at, *what)
+                    each = CardTime(run_id, card, device, (*what,), us, clocks, confirmed_at)
+                    found.setdefault(key, each)
+            return list(found.values())
+
+        return self._read(read)
+
+    # -- notices -------------------------------------------------------------------------------
+    def claim_notice(self, about: RegressionRecord | QuarantineRecord) -> bool:
+        """Claim the notification: True for exactly one of all processes that try."""
+        table = _table_of(about)
+        unsaid = table.c.notified_at.is_(None)
+        return self._change(table, about.id, {"notified_at": datetime.now(UTC)}, unsaid)
+
+    def return_notice(self, about: RegressionRecord | QuarantineRecord) -> None:
+        """Give a claim back after a failure, so that a later call notifies."""
+        self._change(_table_of(about), about.id, {"notified_at": None})
+
+    def _change(self, table: Table, number: int, values: dict[str, Any], *more: Any) -> bool:
+        statement = update(table).where(table.c.id == number, *more).values(**values)
         return self._write(lambda each: bool(each.execute(statement).rowcount))
+
+
+def _table_of(about: RegressionRecord | QuarantineRecord) -> Table:
+    return QUARANTINE if isinstance(about, QuarantineRecord) else REGRESSION

@@ -32,6 +32,7 @@ from results_db.columns import AnyText, Json, Samples, UtcDateTime
 from results_db.promotion_records import (
     PromotionOutcome,
     PromotionRecord,
+    QuarantineRecord,
     RegressionRecord,
     RegressionState,
 )
@@ -309,6 +310,11 @@ REGRESSION = _table(
     *columns_of(RegressionRecord, without=("id", "task_id", "former_task_id", "found_run_id")),
     UniqueConstraint("task_id"),
     _one_of("state", *RegressionState),
+)
+QUARANTINE = _table(
+    "quarantine",
+    _id(),
+    *columns_of(QuarantineRecord, without=("id",)),
 )
 #: Tasks with what identifies them, for `select_from`.
 TASKS = TASK.join(KERNEL).join(WORKLOAD).join(DEVICE).join(TOOLCHAIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -161,6 +161,8 @@ class Driver:
     patience_s: float = 0.0
     #: The runners that are still to start, where the pool has described them.
     expected: ExpectedWorkers | None = None
+    #: The UUIDs of cards that get no work.
+    quarantined: Collection[str] = ()
     #: Called once, when the first confirmation begins.
     at_confirmation: Callable[[], None] | None = None
     #: Refuses to store results once a file of the kernels has changed.
@@ -271,6 +273,9 @@ class Driver:
         return self._waiting.pop(next(places, 0))
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, WorkerReady) and event.worker.device.uuid in self.quarantined:
+            _log.info("%s gets no work: it is in quarantine", event.worker.worker_id)
+            return
         if self.expected is not None and not self.expected.accepts(event):
             return
         if isinstance(event, WorkerReady) and event.worker.calibration is not None:

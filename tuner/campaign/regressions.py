@@ -10,11 +10,12 @@ from http.client import HTTPException
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from results_db.promotion_records import RegressionRecord, RegressionState
+from results_db.promotion_records import QuarantineRecord, RegressionRecord, RegressionState
 from results_db.run_comparison import TaskComparison
 from results_db.task_history import History, list_histories
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import Verdict
+from tuner.campaign.quarantine import describe_quarantine
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -81,20 +82,29 @@ def decide_candidates(
 
 
 def notify(store: Store, webhook: str) -> Iterator[str]:
-    """Tell a webhook of each open regression once; yields one line for each failure.
+    """Tell a webhook of each open regression and quarantine once; yields one line for each failure.
 
     What could not be sent is sent by a later call.
     """
-    for each in reversed(store.regressions()):
-        if not each.is_open or each.notified_at is not None or not store.claim_notice(each.id):
+    cards = [each for each in store.quarantines() if each.admitted_at is None]
+    steps = [each for each in store.regressions() if each.is_open]
+    notices: list[tuple[RegressionRecord | QuarantineRecord, str, str]] = [
+        *((each, "quarantine", describe_quarantine(each)) for each in reversed(cards)),
+        *((each, "regression", describe(store, each)) for each in reversed(steps)),
+    ]
+    for about, name, text in notices:
+        if about.notified_at is not None or not store.claim_notice(about):
             continue
-        if failure := post_text(webhook, describe(store, each)):
-            store.return_notice(each.id)
-            yield f"notify.webhook was not told of regression {each.id}: {failure}"
+        if failure := post_text(webhook, text):
+            store.return_notice(about)
+            yield f"notify.webhook was not told of {name} {about.id}: {failure}"
 
 
-def describe(store: Store, regression: RegressionRecord) -> str:
-    """A regression in one line."""
+def describe(store: Store, about: RegressionRecord | QuarantineRecord) -> str:
+    """A regression, or a card in quarantine, in one line."""
+    if isinstance(about, QuarantineRecord):
+        return f"tuner: {about.device:.200} {about.card:.80} is in quarantine: {about.reason:.300}"
+    regression = about
     task = store.task(regression.task_id)
     ratio = regression.log_ratio
     size = f"{ratio.ratio - 1:.1%} " if ratio else ""

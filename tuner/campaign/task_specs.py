@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from results_db.promotion_records import QuarantineRecord
 from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces import source_changes
 from search_spaces.baselines import list_baselines
@@ -51,6 +54,8 @@ class TaskSpecs:
     finals_at_most_s: float = math.inf
     #: Imported configs.
     priors: Priors = field(default_factory=Priors)
+    #: Cards whose results did not count for a time.
+    quarantines: Sequence[QuarantineRecord] = ()
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -62,6 +67,7 @@ class TaskSpecs:
         options = requested.strategy.options
         fresh, store = self.fresh, self.store
         known = [] if fresh else store.known_trials(task.key, exclude_task=task.task_id)
+        known = [each for each in known if not self._is_suspect(each.clocks, each.finished_at)]
         default = self._default(item, space)
         pool = self.settings.pool
         return TaskSpec(
@@ -131,8 +137,15 @@ class TaskSpecs:
     def _find_settled(self, task: TaskInfo, default: Config) -> TaskInfo | None:
         """An earlier task with an outcome against the same default config."""
         found = self.store.find_settled(task.key, exclude_task=task.task_id)
-        earlier = found.selection.default if found and found.selection else None
+        chosen = found.selection if found else None
+        if chosen and self._is_suspect(chosen.clocks, chosen.confirmed_at):
+            return None
+        earlier = chosen.default if chosen else None
         return found if earlier is None or config_key(earlier) == config_key(default) else None
+
+    def _is_suspect(self, clocks: Mapping[str, float | str], at: datetime | None) -> bool:
+        """Whether a card that was off has measured a result."""
+        return any(each.covers(clocks, at) for each in self.quarantines)
 
     def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
         """Winners of earlier runs for the nearest workloads on the same device, nearest first."""

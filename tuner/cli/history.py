@@ -185,18 +185,22 @@ def regressions(
 def follow_run(
     settings: Settings, base: Path, campaign: str, outcome: RunOutcome, *, quiet: bool
 ) -> list[str]:
-    """Raise and decide what a finished run shows, and notify; a line for each that is confirmed.
+    """Raise and decide what a finished run shows, and notify; a line for each regression that is
+    confirmed. Cards that are off go into quarantine.
 
     What cannot be done here is noted, and `tuner regressions` does it.
     """
     from tuner.campaign import regressions as found
     from tuner.campaign.options import campaign_of
+    from tuner.campaign.quarantine import quarantine_outliers
 
     if outcome.status != RunStatus.FINISHED or not campaign_of(settings, campaign).regressions:
         return []
     measure = partial(remeasure, settings, base, quiet=quiet)
     try:
         with store_of(settings) as store:
+            for line in quarantine_outliers(store, outcome.run_id):
+                note(line)
             kernels = {task.key.kernel for task in store.tasks(outcome.run_id)}
             found.raise_candidates(store, sorted(kernels))
             confirmed = found.decide_candidates(store, measure, again=False)

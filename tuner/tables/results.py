@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -9,6 +10,7 @@ from functools import cached_property, partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from results_db.promotion_records import QuarantineRecord
 from results_db.shipped import select_shipped
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces import registry
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from results_db import Store
+
+
+_log = logging.getLogger(__name__)
 
 
 class Results:
@@ -62,6 +67,10 @@ class Results:
         if task_id not in self._trials:
             self._trials[task_id] = self._store.trials(task_id)
         return self._trials[task_id]
+
+    @cached_property
+    def quarantines(self) -> list[QuarantineRecord]:
+        return self._store.quarantines()
 
     def trials_frame(self) -> pd.DataFrame:
         return self._store.trials_frame(self.run_id)
@@ -96,7 +105,11 @@ def _tables(stored: Results) -> list[Table]:
     """One table per combination of kernel, code, device and build toolchain in a run."""
     groups: dict[tuple[str, ...], list[TaskInfo]] = defaultdict(list)
     for task in stored.tasks:
-        if task.selection is None or task.selection.median_us is None:
+        chosen = task.selection
+        if chosen is None or chosen.median_us is None:
+            continue
+        if any(each.covers(chosen.clocks, chosen.confirmed_at) for each in stored.quarantines):
+            _log.warning("%s %s is left out: %s", task.key.kernel, task.key.workload.key, task.note)
             continue
         key = task.key
         if backend_kinds.spec_of_stored(key.device.kind).timed:

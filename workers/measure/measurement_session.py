@@ -222,13 +222,17 @@ class MeasurementSession:
     ) -> TimedPass:
         """One comparison, repeated once if the device was throttled meanwhile."""
         samples: list[list[float]] = []
-        clocks: Mapping[str, float | str] = {}
+        clocks: dict[str, float | str] = {}
         for attempt in range(_ATTEMPTS):
             with self._backend.monitor() as monitor:
                 samples = collect_samples(
                     self._job.mode, timer, candidates, self._job.protocol, incumbent=incumbent
                 )
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}
+            if card := self._backend.info()[0].uuid:
+                clocks["card"] = card
+                if known := self._job.calibration:
+                    clocks["copy_tb_s"] = round(known.copy_bytes_per_us / 1e6, 6)
             if "throttled" not in clocks:
                 break
         return TimedPass(samples, timer.method, timer.cache, timer.quantum_us, clocks)

@@ -40,6 +40,8 @@ class Sample:
     temperature_c: float | None = None
     #: NVML's bits.
     reasons: int = 0
+    #: Errors of its memory that were not corrected, since the driver was loaded.
+    memory_errors: float | None = None
 
 
 def reason_names(bits: int) -> str:
@@ -85,7 +87,8 @@ class Monitor:
         """The values that are stored with a measurement.
 
         sm_mhz (median), sm_mhz_min, power_w and temperature_c (maximum), throttle (names of all
-        reasons seen) and, only for a void pass, throttled (the names of the reasons that void it).
+        reasons seen) and, only for a void pass, throttled (the names of the reasons that void it);
+        memory_errors where there are any.
         """
         if not self._samples:
             return {}
@@ -100,6 +103,8 @@ class Monitor:
         temperatures = [s.temperature_c for s in self._samples if s.temperature_c is not None]
         if temperatures:
             summary["temperature_c"] = max(temperatures)
+        if errors := max(sample.memory_errors or 0.0 for sample in self._samples):
+            summary["memory_errors"] = errors
         reasons = 0
         for sample in self._samples:
             reasons |= sample.reasons
@@ -137,6 +142,11 @@ def nvml_reader(uuid: str) -> Callable[[], Sample] | None:
             power_w=None if power_mw is None else power_mw / 1000,
             temperature_c=query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
             reasons=int(query(pynvml.nvmlDeviceGetCurrentClocksEventReasons) or 0),
+            memory_errors=query(
+                pynvml.nvmlDeviceGetTotalEccErrors,
+                pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                pynvml.NVML_VOLATILE_ECC,
+            ),
         )
 
     return read

@@ -16,7 +16,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def kept_or_new(
 ) -> Calibration:
     """The kept calibration if a spot check confirms it, else a new one, which is then kept.
 
+    Its rate of copies is that of the spot check: it shows how the card is now.
     A file that cannot be read or written costs a calibration and one line in the log.
     """
     with span("spot check of the calibration", "start"):
@@ -63,11 +64,16 @@ def kept_or_new(
     if kept is not None:
         calibration, before = kept
         if (changed := difference(before, found)) is None:
-            return calibration
+            return _with_rate(calibration, found)
         _log.info("%s is calibrated anew: %s", device.name, changed)
     calibration = calibrate()
     _write(file, calibration, found)
-    return calibration
+    return _with_rate(calibration, found)
+
+
+def _with_rate(calibration: Calibration, found: SpotCheck) -> Calibration:
+    rate = found.copy_bytes_per_us
+    return replace(calibration, copy_bytes_per_us=rate) if rate else calibration
 
 
 def place(device: Device, toolchain: Toolchain) -> Path:

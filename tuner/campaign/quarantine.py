@@ -1,0 +1,46 @@
+"""Cards that measure otherwise than before get no work, and what they measured does not count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results_db.card_health import CardRun, find_outliers, list_card_runs
+from results_db.promotion_records import QuarantineRecord
+
+if TYPE_CHECKING:
+    from results_db import Store
+
+
+def read_health(store: Store) -> list[CardRun]:
+    """All cards in the newest runs, oldest run first; since they were admitted, if they were."""
+    admitted = {e.card: e.admitted_at for e in reversed(store.quarantines()) if e.admitted_at}
+    return list_card_runs(store.list_card_times(), admitted)
+
+
+def quarantine_outliers(store: Store, run_id: int) -> list[str]:
+    """Put the cards into quarantine that a run shows to be off; one line for each.
+
+    What they have confirmed since they were off gets a note, and is measured again by the next run.
+    """
+    found = []
+    for each in find_outliers(read_health(store), run_id):
+        since = store.run(each.runs[0]).started_at
+        if store.quarantine(each.card, each.device, each.reason, since):
+            record = next(e for e in store.quarantines() if e.card == each.card)
+            _mark_suspects(store, record, each.runs)
+            found.append(describe_quarantine(record))
+    return found
+
+
+def _mark_suspects(store: Store, found: QuarantineRecord, runs: tuple[int, int]) -> None:
+    for run_id in range(runs[0], runs[1] + 1):
+        for task in store.tasks(run_id):
+            chosen = task.selection
+            if chosen and found.covers(chosen.clocks, chosen.confirmed_at):
+                note = f"confirmed on {found.card}, which is in quarantine"
+                store.set_stage(task.task_id, task.stage, note)
+
+
+def describe_quarantine(found: QuarantineRecord) -> str:
+    """A card in quarantine, in one line."""
+    return f"tuner: {found.device:.200} {found.card:.80} is in quarantine: {found.reason:.300}"
