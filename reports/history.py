@@ -29,8 +29,9 @@ def view_history(kernel: str, histories: Sequence[History]) -> FigureView | None
     chosen, rest = foremost(lines, lambda line: max(abs(row["relative"] - 1) for row in line))
     rows = [row for line in chosen for row in line]
     steps = sum(bool(row["step"]) for line in lines for row in line)
+    where = count(len(lines), "workload") if len(lines) > 1 else lines[0][0]["series"]
     caption = (
-        f"{kernel}: {count(steps, 'step')} in {count(len(lines), 'workload')}. A triangle begins a "
+        f"{kernel}: {count(steps, 'step')} in {where}. A triangle begins a "
         f"step, a dotted line a changed environment. Times are normalised by what both runs "
         f"measured in one pass.{rest}"
     )
@@ -46,6 +47,8 @@ def view_history(kernel: str, histories: Sequence[History]) -> FigureView | None
 
 def history(frame: pd.DataFrame) -> go.Figure:
     """One line per workload, broken where results cannot be compared; a triangle where a step is.
+
+    The legend names what differs between the workloads; of one there is no legend.
 
     frame: one row per result, oldest first: series (label of the line), segment (a number that
     changes at each break), run (its number), revision (of git, or empty), relative (time over that
@@ -70,6 +73,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
         },
         shapes=[draw_line(places[run], GREY, "dot") for run in _find_breaks(frame)],
     )
+    labels = _find_own_words({f"{series}": f"{series}".split() for series in frame["series"]})
     for number, (series, rows) in enumerate(frame.groupby("series", sort=False)):
         for place, (_, part) in enumerate(rows.groupby("segment", sort=False)):
             steps = part["step"].tolist()
@@ -80,9 +84,9 @@ def history(frame: pd.DataFrame) -> go.Figure:
                 y=shorten(part["relative"]),
                 text=[plot_text(label, 2 * LABEL) for label in part["label"]],
                 mode="lines+markers",
-                name=plot_text(f"{series}", LABEL),
+                name=plot_text(labels[f"{series}"], LABEL),
                 legendgroup=f"{number}",
-                showlegend=place == 0,
+                showlegend=place == 0 and len(labels) > 1,
                 line={"color": _COLOURS[number % len(_COLOURS)]},
                 marker={
                     "symbol": [_SYMBOLS[step] for step in steps],
@@ -90,6 +94,15 @@ def history(frame: pd.DataFrame) -> go.Figure:
                 },
             )
     return drawing.finish()
+
+
+def _find_own_words(texts: dict[str, list[str]]) -> dict[str, str]:
+    """The words of each text that not all of them have; the text, where that is none."""
+    common = set.intersection(*map(set, texts.values()))
+    return {
+        text: " ".join(word for word in words if word not in common) or text
+        for text, words in texts.items()
+    }
 
 
 def _find_breaks(frame: pd.DataFrame) -> list[int]:

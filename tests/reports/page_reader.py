@@ -83,7 +83,7 @@ class Reader(HTMLParser):
 
 def read(html: str) -> Element:
     reader = Reader()
-    reader.feed(html)
+    reader.feed(html.replace("<wbr>", ""))  # where a word may break
     reader.close()
     assert reader.here is reader.root, f"<{reader.here.tag}> is never closed"
     return reader.root

@@ -327,9 +327,26 @@ def test_a_cell_of_the_map_opens_its_task(visit):
     assert "M=2048" in opened.locator("summary").first.inner_text()
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_config_of_many_changes_makes_no_high_row(visit, width):
+    source = sample(1, built=0)
+    (task,) = source.task_lists[2]
+    winner = {f"parameter_{number}": number for number in range(9)}
+    source.task_lists[2] = [replace(task, selection=replace(task.selection, winner=winner))]
+    page = visit(source, viewport={"width": width, "height": 900})
+    config = page.locator("#leaderboard-table .config")
+    changes = config.locator("code")
+    assert changes.count() > 9
+    lines = config.bounding_box()["height"] / changes.first.bounding_box()["height"]
+    assert lines <= changes.count() / 2
+
+
 @pytest.mark.full
 def test_narrow_pages_break_no_word_and_do_not_scroll_sideways(visit):
-    page = visit(sample(3), viewport={"width": 390, "height": 800})
+    source = sample(3)
+    measured_task(source, 2, "grouped_attention_backward", Workload.of(M=64))
+    page = visit(source, viewport={"width": 390, "height": 800})
+    assert list_broken_words(page) == []
     page.get_by_role("button", name="Unfold all").click()
     _plot(page, "speedups")
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -196,6 +196,14 @@ def test_the_axes_of_a_history_fit_its_times_and_name_its_revisions(oldest):
     assert [line.x0 for line in layout.shapes] == [1]
 
 
+def test_the_legend_of_a_history_names_what_differs():
+    (line, *_) = figures.history(_results(1.0)).data
+    assert not line.showlegend
+    both = [_results(1.0).assign(series=f"M={rows} N=64 NVIDIA H200") for rows in (8, 16)]
+    drawn = figures.history(pd.concat(both)).data
+    assert [trace.name for trace in drawn if trace.showlegend] == ["M=8", "M=16"]
+
+
 def test_plotly_accepts_every_figure():
     sizes = pd.DataFrame(
         {"size": [64, 128], "series": "table", "ratio": 1.0, "held_out": False, "label": "c"}

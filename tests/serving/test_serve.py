@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from serving_samples import CONFIG, HOSTILE, fill
 from results_db import Store, TrialRecord
 from results_db.stored_records import TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
+from tuner.base.log_ratio import LogRatio
 from tuner.serving.pages import Pages
 
 
@@ -167,6 +169,9 @@ def test_two_runs_are_compared(address):
     assert form.count('<select name="') == 2
     _, found = ask(address, "/compare?a=1&b=2")
     assert "Run 2 against run 1: 1 faster, 0 slower" in found
+    headings = re.findall("<th scope=.col.>(.*?)</th>", found)
+    assert headings[:4] == ["Kernel", "Verdict", "Run 1", "Run 2"]
+    assert '<a href="/runs/2/tasks/2">softmax</a><small>rows=8192 cols=8192' in found
     answer, text = ask(address, "/compare?a=nobody&b=2")
     assert answer.status == 400
     assert text.startswith("no run has the tag 'nobody'")
@@ -182,6 +187,19 @@ def test_a_kernel_has_a_history(address):
     assert 'href="/runs/2"' in page
     assert "-9.5% [" in page  # exp(0.5 - 0.6) - 1
     assert 'id="figure-history-times"' in page
+
+
+def test_regressions_of_all_kernels_are_listed(tmp_path):
+    fill(tmp_path)
+    with Store.open(f"sqlite:///{tmp_path / 'results' / 'tuner.db'}") as store:
+        pages = Pages(store, lambda tasks: {})
+        assert "Regressions" not in pages.render_kernels()
+        store.raise_regression(2, 1, 2, LogRatio(0.03, 0.02, 0.04))
+        page = pages.render_kernels()
+    assert '<a href="/history/softmax">softmax</a><small>rows=8192 cols=8192' in page
+    assert '<a href="/runs/2/tasks/2">run 2</a>' in page
+    assert "+3.0% [+2.0%, +4.1%]" in page
+    assert "candidate" in page
 
 
 @pytest.mark.parametrize(
@@ -233,6 +251,10 @@ def test_an_address_in_use_is_named(folder):
     assert hint.startswith("hint: give another --port")
 
 
+#: Where an element ends, in pixels from the left.
+_END = "node => node.getBoundingClientRect().right"
+
+
 def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
     synthesize(60, seed=1).save(tmp_path / "space.json.gz", columns=True)
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -265,6 +287,10 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
             assert set(list_broken_words(page)) <= {"script", "alert", "onerror"}
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             assert list_violations(page) == []
+            page.set_viewport_size({"width": 390, "height": 900})
+            assert page.locator(".brand").bounding_box()["height"] < 30  # one line
+            if path.startswith("compare"):
+                assert page.locator(".verdict").first.evaluate(_END) < 390
         page.close()
     assert trouble == []
 

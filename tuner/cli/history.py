@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,6 @@ from results_db.errors import FIRST_RUN
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.base.log_ratio import Verdict
 from tuner.cli.command_context import (
     ConfigOption,
     WorkloadsOption,
@@ -27,15 +25,13 @@ from tuner.cli.command_context import (
 )
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.variant_options import QuietOption, remeasure
-from tuner.views.column import Column, estimate_columns
+from tuner.views.regression_list import REGRESSIONS, list_regressions
 from tuner.views.runs import HISTORY, list_results
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from results_db import Store
-    from results_db.promotion_records import RegressionRecord
-    from results_db.stored_records import TaskInfo
     from tuner.campaign import RunOutcome
     from tuner.settings.sections import Settings
 
@@ -96,41 +92,6 @@ def _explain_none(store: Store, kernel: str, words: Sequence[str], campaign: str
     return f"no run of {kernel} matches {' '.join(filters)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A regression with the tasks before and behind it."""
-
-    record: RegressionRecord
-    task: TaskInfo
-    former: TaskInfo
-
-    def describe_state(self) -> str:
-        known = self.record.acknowledged_at is not None
-        return f"{self.record.state}, acknowledged" if known else self.record.state
-
-
-_REGRESSIONS: tuple[Column[_Found], ...] = (
-    Column("regression", lambda each: each.record.id),
-    Column("kernel", lambda each: each.task.key.kernel),
-    Column("workload", lambda each: each.task.key.workload.key),
-    Column("device", lambda each: each.task.key.device.name),
-    Column("since", lambda each: each.task.run_id, lambda each: f"run {each.task.run_id}"),
-    Column("before", lambda each: each.former.run_id, heading=None),
-    *estimate_columns(("change", "low", "high"), lambda each: each.record.log_ratio, "+.1%"),
-    Column(
-        "state",
-        lambda each: each.record.state,
-        _Found.describe_state,
-        tone=lambda each: Verdict.SLOWER if each.record.is_open else "",
-    ),
-    Column("reason", lambda each: each.record.reason),
-    Column("found_at", lambda each: each.record.found_at, heading=None),
-    Column("decided_at", lambda each: each.record.decided_at, heading=None),
-    Column("notified_at", lambda each: each.record.notified_at, heading=None),
-    Column("acknowledged_at", lambda each: each.record.acknowledged_at, heading=None),
-)
-
-
 def regressions(
     again: Annotated[
         bool,
@@ -172,13 +133,9 @@ def regressions(
         if settings.notify.webhook:
             for line in found.notify(store, settings.notify.webhook):
                 note(line)
-        records = store.regressions()
-        rows = [
-            _Found(each, store.task(each.task_id), store.task(each.former_task_id))
-            for each in records
-        ]
-    emit(rows, _REGRESSIONS, style, empty="no regression")
-    if any(record.is_open for record in records):
+        rows = list_regressions(store)
+    emit(rows, REGRESSIONS, style, empty="no regression")
+    if any(each.record.is_open for each in rows):
         raise typer.Exit(1)
 
 

@@ -33,6 +33,7 @@ from tuner.tables import exporters
 from tuner.views.column import Column, Listing, cell, columns_of
 from tuner.views.outcomes import list_tasks
 from tuner.views.progress_display import duration
+from tuner.views.regression_list import REGRESSIONS, list_regressions
 from tuner.views.runs import COMPARISON, RUNS, list_results, pick_run
 from tuner.views.runs import describe_run as describe_state
 
@@ -139,27 +140,40 @@ class Pages:
         menus = [("b", "Run", b or latest[0]), ("a", "against", a or latest[1])]
         found: list[TaskComparison] = []
         words: list[str] = []
+        headings: dict[str, str] = {}
         if a and b:
             new = pick_run(self._store, b)
             old = pick_run(self._store, a, new.campaign)
             found = compare_runs(self._store.tasks(old.run_id), self._store.tasks(new.run_id))
             words = [f"Run {new.run_id} against run {old.run_id}: {count_verdicts(found)}."]
+            headings = {"a_us": f"run {old.run_id}", "b_us": f"run {new.run_id}"}
         section = list_section(
             "comparison",
             "Comparison",
-            *_lay_out(Listing(COMPARISON, found)),
+            *_lay_out(
+                Listing(_arrange(COMPARISON, ("kernel", "verdict"), headings), found),
+                {"kernel": _find_newer},
+            ),
             paragraphs=words,
             menus=menus,
             options=known,
         )
-        return render_sections(Head("Compare", above=(_HOME,)), [section], figures=False)
+        return render_sections(Head("Compare", above=_ABOVE), [section], figures=False)
 
     def render_kernels(self) -> str:
-        """The kernels that have a history."""
+        """The kernels that have a history, and the regressions of all of them."""
         names = self._store.list_kernels()
         rows = [ListingRow([ListingCell(name, f"/history/{quote(name)}")]) for name in names]
-        section = list_section("kernels", "Kernels", ("Kernel",), rows)
-        return render_sections(Head("History", above=_ABOVE), [section], figures=False)
+        sections = [list_section("kernels", "Kernels", ("Kernel",), rows)]
+        if found := list_regressions(self._store):
+            links = {
+                "kernel": lambda each: f"/history/{quote(each.task.key.kernel)}",
+                "since": lambda each: f"/runs/{each.task.run_id}/tasks/{each.task.task_id}",
+            }
+            columns = _arrange(REGRESSIONS, ("kernel", "change", "since", "revision"))
+            listed = _lay_out(Listing(columns, found), links)
+            sections.insert(0, list_section("regressions", "Regressions", *listed))
+        return render_sections(Head("History", above=_ABOVE), sections, figures=False)
 
     def render_history(self, kernel: str) -> str:
         """The confirmed results of a kernel run by run, as a figure and a listing."""
@@ -221,6 +235,28 @@ class Pages:
         return list_section("listing", "Tasks", *rows, links=links)
 
 
+def _arrange(
+    columns: Sequence[Column[R]],
+    first: Sequence[str],
+    headings: Mapping[str, str] = MappingProxyType({}),
+) -> list[Column[R]]:
+    """Columns with these before the others, in sight on a narrow screen, and other headings."""
+    ranks = {name: rank for rank, name in enumerate(first)}
+    return [
+        replace(
+            column,
+            heading=headings.get(column.name, column.heading),
+            rank=ranks.get(column.name, len(first) + column.rank),
+        )
+        for column in columns
+    ]
+
+
+def _find_newer(each: TaskComparison) -> str:
+    """The page of a task, in the newer run that has it."""
+    return f"/runs/{each.task.run_id}/tasks/{each.task.task_id}"
+
+
 def _describe(run: RunInfo, live: str, mark: str) -> Head:
     """The head of a run's page, which is followed while a driver works on it."""
     head = replace(describe_run(run), above=_ABOVE, state=describe_state(run))
@@ -254,12 +290,21 @@ def _lay_out(
     links: Mapping[str, Callable[[R], str]] = MappingProxyType({}),
     anchor: Callable[[R], str] = lambda record: "",
 ) -> tuple[list[str], list[ListingRow]]:
-    """The headings and rows of a listing. links: the pages to which cells lead, by column."""
+    """The headings and rows of a listing, with a workload below its kernel and devices last.
+
+    links: the pages to which cells lead, by column.
+    """
     seen = listing.for_people(filled=True)
+    seen.sort(key=lambda column: column.name == "device")
+    kernels = any(column.name == "kernel" for column in seen)
+    below = [column for column in seen if kernels and column.name == "workload"]
+    seen = [column for column in seen if column not in below]
 
     def make_cell(column: Column[R], record: R) -> ListingCell:
         href = links[column.name](record) if column.name in links else ""
-        return ListingCell(cell(column.present(record)), href, column.find_tone(record))
+        lines = [f"{each.present(record)}" for each in below if column.name == "kernel"]
+        text = cell(column.present(record))
+        return ListingCell(text, href, column.find_tone(record), tuple(lines))
 
     rows = [
         ListingRow([make_cell(column, each) for column in seen], anchor(each))
