@@ -35,7 +35,7 @@ _SURE, _ODD = 5.0, 3.5
 #: Baselines of less time in us vary by 2 % and more between sessions that nothing distinguishes.
 _SHORT_US = 20.0
 #: The least deviation of a confirmation and of a card's night: baselines of `_SHORT_US` and more
-#: on two H200s (`benchmarks/card_noise.py`); and of the rate of copies.
+#: on two H200s (`benchmarks/card_nights.py`); and of the rate of copies.
 _OF_TIME, _OF_CARD, _OF_COPY = 0.01, 0.002, 0.003
 #: The fewest confirmations by which a run is judged, and cards that show what they have in common.
 _FEWEST_TIMES, _FEWEST_CARDS = 3, 5

@@ -29,6 +29,8 @@ _CLOCKS = {
     "temperature_c": "temperature, °C",
     "throttle": "throttle reasons",
     "throttled": "passes voided by",
+    "copy_tb_s": "copies, TB/s",
+    "memory_errors": "errors of the memory",
 }
 #: Measurements of the run, which the section "How it was measured" shows.
 _MEASURED = {"device_busy_share", "busy_share_while_ready", "device_s", "timing_s", "configs"}

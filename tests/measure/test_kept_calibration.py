@@ -62,7 +62,9 @@ def test_a_later_process_has_the_kept_calibration(card, cache):
         SPOT.overhead_us + 0.9 * OVERHEAD_LIMIT_US,
         SPOT.copy_bytes_per_us * (1 - 0.9 * COPY_LIMIT),
     )
-    assert card.start() == card.start(nearly) == first
+    assert card.start() == first
+    now = replace(first, copy_bytes_per_us=nearly.copy_bytes_per_us)
+    assert card.start(nearly) == now  # how fast the card is at present
     assert card.calibrations == 1
     assert list_kept() == [place(DEVICE, TOOLCHAIN)]
     assert place(DEVICE, TOOLCHAIN).is_relative_to(cache)

@@ -126,7 +126,11 @@ class TaskSpecs:
     def _find_timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""
         found = self.store.timed_trials(task.key, exclude_task=task.task_id)
-        return {record.binary_hash: record for record in found}
+        return {
+            record.binary_hash: record
+            for record in found
+            if not self._is_suspect(record.clocks, record.finished_at)
+        }
 
     def _default(self, item: ScheduledTask, space: BoundSpace) -> Config:
         """What a library launches today by an imported table, else the kernel's default."""

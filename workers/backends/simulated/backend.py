@@ -202,6 +202,7 @@ class SimulatedBackend(Backend):
             cache=timer.cache,
             device_s=timer.device_s,
             timing_s=timer.device_s,
+            clocks={"card": self.info()[0].uuid},
         )
 
     def _verify(
