@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, select, update
 
 from results_db import insert
-from results_db.convert import ratio_columns, reader, values_of
+from results_db.convert import ratio_columns, reader, reuse_key, values_of
 from results_db.promotion_records import (
     CardTime,
     PromotionRecord,
@@ -21,6 +21,7 @@ from results_db.promotion_records import (
     RegressionRecord,
     RegressionState,
 )
+from results_db.stored_records import TaskKey
 from results_db.tables import (
     BASELINE,
     DEVICE,
@@ -34,6 +35,7 @@ from results_db.tables import (
     TASKS,
 )
 from results_db.transactions import Transactions
+from search_spaces.records import Config
 from tuner.base.log_ratio import LogRatio
 
 _log = logging.getLogger(__name__)
@@ -156,6 +158,16 @@ class DecisionStore(Transactions):
             return list(found.values())
 
         return self._read(read)
+
+    def list_confirming_cards(self, key: TaskKey, winner: Config) -> set[str]:
+        """The cards on which confirmations of any run with this reuse key had this winner."""
+        query = (
+            select(SELECTION.c.clocks)
+            .select_from(TASK.join(SELECTION))
+            .where(TASK.c.reuse_key == reuse_key(key), SELECTION.c.winner == dict(winner))
+        )
+        found = self._read(lambda each: each.execute(query).scalars().all())
+        return {f"{clocks['card']}" for clocks in found if "card" in clocks}
 
     # -- notices -------------------------------------------------------------------------------
     def claim_notice(self, about: RegressionRecord | QuarantineRecord) -> bool:

@@ -19,17 +19,21 @@ from tuner.campaign.quarantine import describe_quarantine, quarantine_outliers
 CARD, OTHER = "GPU-1", "GPU-2"
 
 
-def fill_nights(url, nights, drifting_from):
-    """Runs of four tasks that two cards confirm in turns; the first one drifts."""
+def fill_nights(url, nights, drifting_from, cards=()):
+    """Runs of four tasks of each of two cards, of which the first one drifts.
+
+    cards: one for each run, which confirms all tasks.
+    """
     lines = []
     with Store.open(url) as store:
         for night in range(1, nights + 1):
             run = store.begin_run("nightly", "spec", 7, {}, {"tasks": []})
             for number in range(8):
-                card = (CARD, OTHER)[number % 2]
+                of = (CARD, OTHER)[number % 2]
+                card = cards[night - 1] if cards else of
                 slower = 1.03 if card == CARD and night >= drifting_from else 1.0
                 us = 50.0 * (1 + number // 2) * slower
-                key = replace(_key("softmax"), workload=Workload.of(rows=number // 2 + 1, of=card))
+                key = replace(_key("softmax"), workload=Workload.of(rows=number // 2 + 1, of=of))
                 task = store.ensure_task(run.run_id, key, flops=1.0, bytes=1.0, tolerance=0.01)
                 selection = SelectionRecord(
                     winner=BEST, tie_set=(BEST,), verdict="faster", default=DEFAULT,
@@ -64,10 +68,18 @@ def test_a_drifting_card_goes_with_its_results(tuner, folder, url):
     (path,) = (folder / "out").rglob("*.json")
     entries = json.loads(path.read_text())["entries"]
     assert {entry["key"]["of"] for entry in entries} == {OTHER}
+    assert {entry["provenance"]["cards"] for entry in entries} == {1}
 
 
 def test_a_healthy_farm_keeps_all(url):
     assert fill_nights(url, 6, drifting_from=99) == []
+
+
+def test_a_table_says_how_many_cards_confirmed_an_entry(tuner, folder, url):
+    fill_nights(url, 3, drifting_from=99, cards=("GPU-1", "GPU-2", "GPU-3"))
+    assert tuner("export", "3", "-o", "out").code == 0
+    (path,) = (folder / "out").rglob("*.json")
+    assert {e["provenance"]["cards"] for e in json.loads(path.read_text())["entries"]} == {3}
 
 
 #: The card of a simulated runner.

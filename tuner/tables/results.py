@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from results_db.promotion_records import QuarantineRecord
 from results_db.shipped import select_shipped
-from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
+from results_db.stored_records import RunInfo, TaskInfo, TaskKey, TrialRecord
 from search_spaces import registry
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.declaration.launch_arguments import name_of
@@ -71,6 +71,10 @@ class Results:
     @cached_property
     def quarantines(self) -> list[QuarantineRecord]:
         return self._store.quarantines()
+
+    def list_cards(self, key: TaskKey, config: Config) -> set[str]:
+        """The cards that have confirmed a config."""
+        return self._store.list_confirming_cards(key, config)
 
     def trials_frame(self) -> pd.DataFrame:
         return self._store.trials_frame(self.run_id)
@@ -156,6 +160,7 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
     )
     confirmed = selection.confirmed_at
     kernel, key = stored.kernel(task.key.kernel), task.key.workload.as_dict()
+    cards = stored.list_cards(task.key, ships.config)
     found = Entry(
         key=key,
         config=dict(ships.config),
@@ -172,6 +177,7 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
             **({"row_bits": trial.row_bits} if trial and trial.row_bits else {}),
             "confirmed_at": confirmed.isoformat() if confirmed else None,
             "space_hash": task.key.space_hash,
+            **({"cards": len(cards)} if cards else {}),
             "binaries": _binaries(stored, task, (ships.config, *ships.ties)),
         },
         dtypes=launch_dtypes(kernel, task.key.workload, ships.config, task.key.device),
