@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from hosts import Network
 from processes import LIMIT_S, alive, below, named, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +50,12 @@ class Node:
 
 @dataclass
 class Cluster:
-    """Nodes with a private token; a context manager."""
+    """Nodes with a private token; a context manager.
 
+    network: where each node is a host of its own; by default all are on this machine.
+    """
+
+    network: Network | None = None
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rc", dir="/tmp")))
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -68,7 +73,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.gcs_port}"
+        return f"{self.network.hosts['head'] if self.network else '127.0.0.1'}:{self.gcs_port}"
 
     @property
     def dashboard(self) -> str:
@@ -118,6 +123,8 @@ class Cluster:
     def _start(
         self, name: str, options: Sequence[str], cpus: int, gpus: int, blind: Sequence[Path]
     ) -> Node:
+        if self.network is not None:
+            options = [*options, f"--node-ip-address={self.network.add(name)}"]
         command = [
             str(BIN / "ray"),
             "start",
@@ -133,9 +140,10 @@ class Cluster:
             *options,
         ]
         path = self.folder / f"{name}.log"
+        command = blinded(command, blind)
         with path.open("wb") as log:
             process = subprocess.Popen(
-                blinded(command, blind),
+                command if self.network is None else self.network.place(name, command),
                 env={**self.environment, "RAY_worker_niceness": "0", "TMPDIR": str(self.folder)},
                 cwd="/",
                 stdout=log,
