@@ -101,7 +101,7 @@ def test_a_decorated_kernel_launches_from_a_siblings_table(library, monkeypatch,
 def test_an_applied_kernel_launches_from_a_siblings_table(applied_library, monkeypatch, caplog):
     from applied_library import key
 
-    monkeypatch.setattr("tuner.runtime._applied_tables.current_device", lambda: HERE)
+    monkeypatch.setattr("tuner.runtime._applied_kernel.current_device", lambda: HERE)
     path = applied_library.table("tuned", (key(), {"BLOCK": 32}))
     for variable, block in (("nearest", 32), ("", 64)):
         monkeypatch.setenv("TUNER_DEVICE", variable)

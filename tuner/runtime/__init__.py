@@ -1,7 +1,7 @@
 """The part that a kernel library imports: tables, lookups, a replacement for `@triton.autotune`.
 
-- `_launch.py`: the decorator. `_arguments.py` maps a launch to a workload, `_memo.py` to a cache
-  key, for `_applied_kernel.py` too. `_plan.py` checks a config before its launch.
+- `_launches.py`: launches from tables. `_arguments.py` maps one to a workload, `_memo.py` to a
+  cache key, `_plan.py` checks a config before it. `_launch.py` is the decorator.
 - `_lookup.py`: a config by workload. `_table_files.py` finds the table, `_nearest.py` has the
   nearest-lookup rule, `_read.py` decodes the file format.
 - `_ranks.py`: ranks of a process group choose alike.

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ._applied_kernel import AppliedKernel, state_of
-from ._applied_tables import format_file
+from ._applied_kernel import format_file, state_of, use_tables, wrap_kernel
 from ._decorators import taken_apart
 from ._given_tables import Tables, read_tables
 from ._import_watch import ImportWatch
+from ._launches import Launches
 from ._table import Table
 from ._warn import warn_once
 
@@ -55,7 +55,7 @@ class Application:
         self._entries = tuple(read_tables(tables))
         self._names = tuple(dict.fromkeys(name for name, _ in self._entries))
         #: Launches that were counted before these tables came, per kernel.
-        self._before: dict[AppliedKernel, tuple[int, int]] = {}
+        self._before: dict[Launches, tuple[int, int]] = {}
         self._final: tuple[KernelUse, ...] | None = None
 
     def tables_of(self, name: str) -> list[Table]:
@@ -81,7 +81,7 @@ class Application:
                 self._final = self.kernels
                 _REGISTRY.remove(self)
 
-    def mark(self, kernel: AppliedKernel) -> None:
+    def mark(self, kernel: Launches) -> None:
         """Count launches of a kernel from now on."""
         self._before.setdefault(kernel, (kernel.hits, kernel.misses))
 
@@ -93,7 +93,7 @@ class Application:
             return KernelUse(name, state, 0, 0, tables, problem)
         own = self.tables_of(name)
         unused = [
-            (t, reason) for t, reason in kernel.current.unused if any(t is table for table in own)
+            (t, reason) for t, reason in kernel.plans.unused if any(t is table for table in own)
         ]
         notes = [f"table {format_file(table)} {reason}" for table, reason in unused]
         hits, misses = self._before.get(kernel, (0, 0))
@@ -121,7 +121,7 @@ class _Registry:
         self.lock = threading.RLock()
         self.applications: list[Application] = []
         #: Kernels that were found, by name.
-        self.kernels: dict[str, AppliedKernel] = {}
+        self.kernels: dict[str, Launches] = {}
         #: Why a kernel was not found, by name.
         self.problems: dict[str, str] = {}
         #: Kernels whose modules were being imported when they were looked for.
@@ -188,7 +188,7 @@ class _Registry:
             problem = f"{type(found).__name__} is no kernel under Triton's decorators"
         else:
             known = next((k for k in self.kernels.values() if k.parts.top is found), None)
-            self.kernels[name] = known or AppliedKernel(name, parts)
+            self.kernels[name] = known or wrap_kernel(name, parts)
         if problem:
             self.problems[name] = problem
             warn_once(("apply", name), f"kernel {name}: {problem}; its tables are not applied")
@@ -198,7 +198,7 @@ class _Registry:
         if before is not None and before is not self.kernels[name]:
             self._refresh(before)  # of a module that was imported again
 
-    def _refresh(self, kernel: AppliedKernel) -> None:
+    def _refresh(self, kernel: Launches) -> None:
         """Give a kernel the tables of all applications; those that came last go first."""
         names = [name for name, known in self.kernels.items() if known is kernel]
         found: list[Table] = []
@@ -206,8 +206,8 @@ class _Registry:
             application.mark(kernel)
             for name in names:
                 found += application.tables_of(name)
-        if tuple(found) != kernel.current.tables or not found:
-            kernel.use(found)
+        if tuple(found) != kernel.plans.tables or not found:
+            use_tables(kernel, found)
 
 
 _REGISTRY = _Registry()

@@ -10,167 +10,73 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._applied_plan import AppliedPlan
-from ._applied_tables import AppliedTables
-from ._compile_mode import never_compiles
+from ._arguments import Arguments
+from ._call_key import describe
+from ._captured_calls import counted_of, find_calls, is_captured
 from ._decorators import Decorated
-from ._lookup import MAX_CACHED
-from ._plan import choose_miss, launch_first
-from ._ranks import agree
+from ._device import current_device, takes_siblings
+from ._device_facts import DeviceFacts
+from ._entry import Hit
+from ._launches import Launches, Plans, bind_grid
+from ._memo import Memos
+from ._plan import Call
+from ._ranks import agree, compare_tables
 from ._table import Table
+from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
+from ._text import printable
 from ._traced_launch import STATE, SUBSTITUTES, watch_traces
-from ._warn import warn_once
 from .device_code import accepted_hashes
 
-#: Stands for the plan of a memo that was not seen yet; None is the plan of a known miss.
-_UNSEEN: Any = object()
+_OTHER_DEVICE = "is for"
 
 
-class AppliedKernel:
-    """A kernel, its tables and the counts of its launches.
+def wrap_kernel(name: str, parts: Decorated) -> Launches:
+    """The launches of a kernel, as the library wrote it until `use_tables` gives it tables.
 
-    name: as tables write it. parts: the kernel under its decorators. It launches as the library
-    wrote it until `use` gives it tables.
+    name: as tables write it.
     """
+    plain_class: Any = type(parts.top)
 
-    def __init__(self, name: str, parts: Decorated) -> None:
-        self.name, self.mark = name, f"{name}@{id(self)}"
-        self.parts = parts
-        #: Launches from a table, and others. Threads may lose some counts.
-        self.hits = self.misses = 0
-        self.current = AppliedTables(parts, (), self._say)
-        #: The part whose `run` launches a plan without further work, and the autotuner or None.
-        self.launched, self.tuner = parts.launched, parts.tuner
-        self._plain_class: Any = type(parts.top)
+    def launch_own(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, _: bool) -> Any:
+        """Launch as without tables; ranks of a process group tune alike."""
+        if parts.tuner is not None:
+            agree(parts.tuner, lambda: accepted_hashes(parts.jitted))
+        return plain_class.__getitem__(parts.top, grid)(*args, **kwargs)
 
-    def use(self, tables: Sequence[Table]) -> None:
-        """Launch from these tables from now on; from none, as the library wrote it."""
-        self.current = AppliedTables(self.parts, tables, self._say)
-        top = self.parts.top
-        if tables and type(top) is self._plain_class:
-            setattr(top, STATE, self)
-            # Dynamo knows jitted functions and autotuners, and looks into heuristics.
-            is_traced = top is not self.launched and top is not self.tuner
-            top.__class__ = _launching(self._plain_class, is_traced)
-            watch_traces(self.mark, self)
-        elif not tables and type(top) is not self._plain_class:
-            # The attribute stays: another thread may be about to read it.
-            top.__class__ = self._plain_class
-
-    def _own(self, grid: Any) -> Callable[..., Any]:
-        """What `kernel[grid]` is without tables; ranks of a process group tune alike."""
-        if self.tuner is not None:
-            agree(self.tuner, lambda: accepted_hashes(self.parts.jitted))
-        found: Callable[..., Any] = self._plain_class.__getitem__(self.parts.top, grid)
-        return found
-
-    def launch_plan(
-        self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
-    ) -> Any:
-        """Launch with a plan that has worked before; without one, as the library does."""
-        if never_compiles():
-            result, plan = self._launch_compiled(plan, args, kwargs, grid)
-            self._count(plan)
-            return result
-        if plan is None:
-            self.misses += 1
-            return self._own(grid)(*args, **kwargs)
-        self._count(plan)
-        return plan.launch(self.parts, args, kwargs, grid)
-
-    def _launch_compiled(
-        self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
-    ) -> tuple[Any, AppliedPlan | None]:
-        """Launch a plan or, where it is not compiled, the next best that is; the result and it."""
-
-        def launch(each: AppliedPlan | None) -> Any:
-            if each is None:
-                return self._own(grid)(*args, **kwargs)
-            return each.launch(self.parts, args, kwargs, grid)
-
-        return launch_first(self.current.list_compiled(plan, args, kwargs, grid), launch)
-
-    def _count(self, plan: AppliedPlan | None) -> None:
-        if plan is None or plan.hit.how == "default":
-            self.misses += 1
-        else:
-            self.hits += 1
-
-    def first_launch(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
-        """Launch arguments for the first time, or of another form than the latest."""
-        current = self.current
-        try:
-            memo = current.memos.maker(args, kwargs, grid)(args, kwargs, grid)
-            plan = current.ready.get(memo, _UNSEEN)
-            is_known = plan is not _UNSEEN
-            if not is_known:
-                plan = current.plan(args, kwargs, grid)
-        except Exception as error:  # from heuristics or pruners, or for a value without a hash
-            self._say("workload", f"its arguments make no key ({error!r})")
-            self.misses += 1
-            return self._own(grid)(*args, **kwargs)
-        if len(current.ready) >= MAX_CACHED:
-            current.ready.clear()
-        result, plan = self._try(plan, is_known, args, kwargs, grid)
-        self._count(plan)
-        current.ready[memo] = plan
-        return result
-
-    def _try(
-        self,
-        plan: AppliedPlan | None,
-        is_known: bool,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        grid: Any,
-    ) -> tuple[Any, AppliedPlan | None]:
-        """Launch with a plan, else as the library does; the result, and the plan that works."""
-        if never_compiles():
-            return self._launch_compiled(plan, args, kwargs, grid)
-        if plan is None:
-            return self._own(grid)(*args, **kwargs), None
-        try:
-            return plan.launch(self.parts, args, kwargs, grid), plan
-        except Exception as error:
-            if is_known or plan.hit.how == "default":
-                raise
-            # If the next launch raises too, the fault is in the arguments: the table stays in use.
-            other = self.current.plan_default(args, kwargs, grid)
-            if other is None:
-                result = self._own(grid)(*args, **kwargs)
-            else:
-                result = other.launch(self.parts, args, kwargs, grid)
-            self._say(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
-            return result, other
-
-    def plan_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
-        """The plan of a launch that torch traces into a graph, as `watch_traces` says."""
-        plan = self.current.plan(args, kwargs, grid)
-        return plan and (plan, self.launched, plan.bind_constants(self.parts, args, kwargs))
-
-    def end_traced(self, plan: AppliedPlan | None, problem: str) -> None:
-        """Count such a launch like any other."""
-        if problem:
-            self._say(("traced", problem), problem)
-        self._count(None if problem else plan)
-
-    def traced_tables(self) -> Sequence[Table]:
-        """The tables in use."""
-        return self.current.tables
-
-    def _say(self, condition: Any, text: str) -> None:
-        tunes = self.tuner is None or choose_miss() == "tune"
-        outcome = "launching as the library does" if tunes else "launching the default config"
-        warn_once((STATE, self.name, condition), f"kernel {self.name}: {text}; {outcome}")
+    outcome = "launching as the library does"
+    kernel = Launches(name, parts, launch_own, outcome, topic=(STATE, name))
+    use_tables(kernel, ())
+    return kernel
 
 
-def state_of(kernel: Any) -> AppliedKernel | None:
-    """The state of a kernel that is, or was, launched from tables."""
+def use_tables(kernel: Launches, tables: Sequence[Table]) -> None:
+    """Launch from these tables from now on; from none, as the library wrote it."""
+    kernel.use(AppliedTables(kernel, tables))
+    top = kernel.parts.top
+    plain = _plain_classes.get(type(top))
+    if tables and plain is None:
+        setattr(top, STATE, kernel)
+        # Dynamo knows jitted functions and autotuners, and looks into heuristics.
+        is_traced = top is not kernel.launched and top is not kernel.tuner
+        top.__class__ = _launching(type(top), is_traced)
+        watch_traces(_mark(kernel), kernel)
+    elif not tables and plain is not None:
+        # The attribute stays: another thread may be about to read it.
+        top.__class__ = plain
+
+
+def state_of(kernel: Any) -> Launches | None:
+    """The launches of a kernel that is, or was, launched from tables."""
     found = getattr(kernel, "__dict__", {}).get(STATE)
-    return found if isinstance(found, AppliedKernel) else None
+    return found if isinstance(found, Launches) else None
+
+
+def _mark(kernel: Launches) -> str:
+    return f"{kernel.name}@{id(kernel)}"
 
 
 _classes: dict[type, type] = {}
+_plain_classes: dict[type, type] = {}
 
 
 def _launching(plain: type, is_traced: bool) -> type:
@@ -182,29 +88,12 @@ def _launching(plain: type, is_traced: bool) -> type:
         index = _traced_index if is_traced else _launcher
         members = {"__getitem__": index, "__module__": plain.__module__}
         _classes[plain] = type(plain.__name__, (plain,), members)
+        _plain_classes[_classes[plain]] = plain
     return _classes[plain]
 
 
 def _launcher(kernel: Any, grid: Any) -> Callable[..., Any]:
-    """What `kernel[grid]` is. This adds to every launch, so it is written for speed."""
-    state: AppliedKernel = kernel._tuner_applied
-    is_function = callable(grid)
-
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        current = state.current
-        try:
-            plan = current.ready[current.memos.latest[is_function](args, kwargs, grid)]
-        except (LookupError, AttributeError, TypeError):
-            return state.first_launch(args, kwargs, grid)
-        if plan is None or not plan.plain:
-            return state.launch_plan(plan, args, kwargs, grid)
-        state.hits += 1
-        if state.tuner is not None:
-            state.tuner.best_config = plan.best
-        kwargs |= plan.config
-        return state.launched.run(*args, grid=grid, warmup=False, **kwargs)
-
-    return launch
+    return bind_grid(kernel._tuner_applied, grid)
 
 
 def _traced_index(kernel: Any, grid: Any) -> Callable[..., Any]:
@@ -213,8 +102,117 @@ def _traced_index(kernel: Any, grid: Any) -> Callable[..., Any]:
 
 def _mark_launches(kernel: Any, grid: Any) -> Callable[..., Any]:
     """`kernel[grid]` as Triton has it, which tells the kernel below of the tables."""
-    mark = {STATE: kernel._tuner_applied.mark}
+    mark = {STATE: _mark(kernel._tuner_applied)}
     return lambda *args, **kwargs: kernel.run(*args, grid=grid, warmup=False, **kwargs, **mark)
 
 
 SUBSTITUTES[_launcher] = _mark_launches
+
+
+class AppliedTables(Plans):
+    """Plans from the tables that are given for one kernel."""
+
+    counts = True
+
+    def __init__(self, launches: Launches, tables: Sequence[Table]) -> None:
+        arguments = _arguments(launches.parts)
+        super().__init__(launches, arguments, _make_memos(launches.parts, arguments, tables))
+        self._given = tuple(tables)
+        self.unused: list[tuple[Table, str]] = []
+        self._usable: dict[DeviceFacts | None, tuple[Table, ...]] = {}
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return self._given
+
+    def find_hits(self, call: Call) -> tuple[Sequence[Hit], str]:
+        """An exact hit of any table, else all others in the order to try them; and the reason for
+        a miss."""
+        found: list[Hit] = []
+        reasons = []
+        for table in self._usable_tables():
+            if is_captured(table):
+                own = self.arguments.defaults
+                hits, reason = find_calls(table, self.parts, call.named, own, call.grid)
+            else:
+                hit, reason = self.arguments.find(table, call.args, call.keywords)
+                hits = [] if hit is None else [hit]
+            if hits and hits[0].how == "exact":
+                return hits[:1], ""
+            found += hits
+            reasons.append(reason)
+        return found, reasons[0] if reasons else ""
+
+    def _usable_tables(self) -> tuple[Table, ...]:
+        device = current_device()
+        if device not in self._usable:
+            self._usable[device] = self._fitting(device)
+            compare_tables(self.parts.base.__name__, self._usable[device])
+        return self._usable[device]
+
+    def _fitting(self, device: DeviceFacts | None) -> tuple[Table, ...]:
+        """The tables for this device, Triton and code; says once why others are not used."""
+        sources = accepted_hashes(self.parts.jitted)
+        judged = [(table, _misfit(table, device, sources)) for table in self.tables]
+        self.unused = [(table, reason) for table, reason in judged if reason]
+        usable = tuple(table for table, reason in judged if not reason)
+        near = self._sibling(device, sources) if takes_siblings() and not usable else None
+        if near is not None and device is not None:
+            self.unused = [(table, reason) for table, reason in self.unused if table is not near]
+            self.say(("sibling", near.path), f"{sibling_text(near, device)}, in {near.path}")
+            return (near,)
+        # Folders hold tables of several devices; that is no fault where one of them fits.
+        for table, reason in self.unused:
+            if not usable or not reason.startswith(_OTHER_DEVICE):
+                self.say(("unused", table.path, reason), f"table {format_file(table)} {reason}")
+        return usable
+
+    def _sibling(self, device: DeviceFacts | None, sources: frozenset[str]) -> Table | None:
+        """The table of the nearest sibling card, for this Triton and code."""
+        others = (table for table in self.tables if not is_for_device(table, device))
+        return nearest_sibling((t for t in others if not staleness(t, sources)), device)
+
+
+def _misfit(table: Table, device: DeviceFacts | None, sources: frozenset[str]) -> str:
+    """Why a table is not used on a device; empty text where it is."""
+    if not is_for_device(table, device):
+        here = device.name if device else "unknown (torch is not loaded, or finds none)"
+        return f"{_OTHER_DEVICE} {printable(table.device.name, 80)}, this device is {here}"
+    return staleness(table, sources)
+
+
+def format_file(table: Table) -> str:
+    """The file of a table, for a message."""
+    return table.path or "in memory"
+
+
+def _arguments(parts: Decorated) -> Arguments:
+    """The mapping of a launch's arguments to dims; under our decorator its own."""
+    own = getattr(parts.tuner, "arguments", None)
+    if isinstance(own, Arguments):
+        return own
+    return Arguments(parts.names, parts.base, () if parts.tuner is None else parts.tuner.keys)
+
+
+def _make_memos(parts: Decorated, arguments: Arguments, tables: Sequence[Table]) -> Memos:
+    """The memos of launches that tables tell apart."""
+    dims = {dim for table in tables for names in table.dims for dim in names}
+    wanted = dims.union(arguments.keys)
+    computed = bool(parts.computed & dims or arguments.dims or arguments.key_map)
+    captured = any(is_captured(table) for table in tables)
+    if computed:  # what computes a dim may read any argument
+        wanted.update(parts.names)
+    # Those that a key of a captured call omits have their defaults, or are free.
+    wanted.update(*(counted_of(table, parts.names) for table in tables))
+    entries = [entry for table in tables for entry in table.entries]
+    tuned = {name for entry in entries for name in entry.config}
+    return Memos(
+        parts.names,
+        arguments.defaults,
+        # Whether the caller's own constants may be replaced depends on their values.
+        wanted.difference(tuned) if parts.tuner is not None else wanted.union(tuned),
+        describe,
+        typed=any(table.distinguishes_booleans for table in tables),
+        captured=captured,
+        shaped=computed,
+    )

@@ -50,16 +50,12 @@ class Arguments:
         self.memos = Memos(self.names, self.defaults, (*self.keys, *named), plain)
 
     # -- memos: cache keys of launches ---------------------------------------------------------
-    def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Everything that determines the workload of a launch, as a cache key.
-
-        A memo of length one is what `memos` makes, which a launch computes inline. Raises the
-        errors of the functions in dims or key_map.
-        """
-        memo = (self.memos.maker(args, kwargs)(args, kwargs, None),)
+    def compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What determines the workload of a launch besides what `memos` reads: the values of the
+        functions in dims or key_map. Raises their errors."""
         if not self._computed:
-            return memo
-        return (*memo, *key_of(self._values(self.name_arguments(args, kwargs))))
+            return ()
+        return key_of(self._values(self.name_arguments(args, kwargs)))
 
     def learn(self, table: Table) -> bool:
         """Add the arguments that a table's dims name to the memos; True if memos have changed."""

@@ -6,7 +6,7 @@ Kernels are recognised by their attributes, so that nothing is imported for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -52,6 +52,19 @@ class Decorated:
             for name, kind in getattr(self.base, "__annotations__", {}).items()
             if "constexpr" in (kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
         )
+
+    def compute(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], without: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The keywords of a launch, with what the outer heuristics compute. Raises their errors."""
+        found = dict(kwargs)
+        if self.outer:
+            by_place = dict(zip(self.jitted.arg_names, args, strict=False))
+            for rules in self.outer:
+                for name, rule in rules.items():
+                    if name not in without:
+                        found[name] = rule({**by_place, **found})
+        return found
 
     @property
     def computed(self) -> frozenset[str]:

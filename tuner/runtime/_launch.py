@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._arguments import Arguments, Dims, KeyMap
-from ._compile_mode import never_compiles
+from ._decorators import Decorated
 from ._device import current_device
 from ._entry import Hit
-from ._lookup import MAX_CACHED
-from ._own_configs import OwnConfigs, bound_prune
-from ._plan import (
-    Miss,
-    Plan,
-    choose_miss,
-    launch_first,
-    plan_default,
-    plan_for,
-    plan_substitutes,
-)
+from ._launches import Launches, Plans, bind_grid
+from ._plan import Call, Miss, choose_miss
 from ._ranks import agree
 from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._traced_launch import watch_traces
-from ._warn import warn_once
 from .device_code import accepted_hashes, base_function, source_text
 
 Prune: TypeAlias = Callable[..., Sequence[Any]]
 
-#: Held while a miss is planned and tuned: Triton's Autotuner keeps the arguments of the launch
+#: Held while a miss is tuned: Triton's Autotuner keeps the arguments of the launch
 #: that it tunes on itself, and two at once would disturb each other's times.
 _MISS = threading.RLock()
 
@@ -87,21 +77,14 @@ def autotune(
     if len(more) > len(_OPTIONS):
         raise TypeError(f"autotune takes at most {len(_OPTIONS) + 2} positional arguments")
 
-    def decorate(fn: Any) -> Autotuned:
-        return Autotuned(
-            fn,
-            configs,
-            key,
-            table=table,
-            kernel=kernel,
-            stale=stale,
-            miss=miss,
-            dims=dims,
-            key_map=key_map,
-            **given,
-        )
-
-    return decorate
+    named: dict[str, Any] = {
+        "table": table,
+        "kernel": kernel,
+        "stale": stale,
+        "miss": miss,
+        "dims": dims,
+    }
+    return partial(Autotuned, configs=configs, key=key, key_map=key_map, **named, **given)
 
 
 @lru_cache
@@ -174,57 +157,24 @@ class Autotuned:
         self.__doc__ = self.base_fn.__doc__
         self.__module__ = self.base_fn.__module__
         self.arguments = Arguments(self.arg_names, self.base_fn, key, dims, key_map)
-        self._ready: dict[Any, tuple[dict[str, Any], Any]] = {}
-        self._plans: dict[Any, Plan | None] = {}
-        self._token = object()
-        watch_traces(f"{self.__module__}.{self.kernel}@{id(self)}", self)
+        parts = Decorated(top=self, jitted=fn, tuner=self, outer=(), inner=frozenset())
+        outcome = "tuning as triton.autotune does"
+        self._launches = Launches(self.kernel, parts, self._tune_alone, outcome, miss)
+        self._launches.use(_FoundPlans(self))
+        watch_traces(f"{self.__module__}.{self.kernel}@{id(self)}", self._launches)
 
-    # -- launching -----------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        makers = self.arguments.memos.makers
-
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            try:
-                make = makers[(len(args), *kwargs) if kwargs else len(args)]
-                found = self._ready[make(args, kwargs, None)]
-            except (LookupError, AttributeError, TypeError):
-                pass
-            else:
-                config, self.best_config = found
-                return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config)
-            return self.run(*args, grid=grid, warmup=False, **kwargs)
-
-        return launch
+        return bind_grid(self._launches, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
-        memo, plan = self._find_plan(args, kwargs, grid)
-        if never_compiles():
-            return self._launch_compiled(memo, plan, args, kwargs, grid, warmup)
-        if plan is None:
-            return self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
-        if plan.launched:
-            return self._launch(plan, args, kwargs, grid, warmup)
-        try:
-            result = self._launch(plan, args, kwargs, grid, warmup)
-        except Exception as error:
-            if plan.hit.how == "default":
-                raise
-            # If this raises too, the fault is in the arguments, and the table stays in use.
-            other = self._plan_default(args, kwargs, grid)
-            if other is None:
-                result = self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
-            else:
-                result = self._launch(other, args, kwargs, grid, warmup)
-            self._plans[memo] = other
-            self._warn(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
-            return result
-        self._mark_launched(memo, plan, warmup)
-        return result
+        if warmup:
+            return self._launches.launch((args, kwargs, grid, warmup))
+        return bind_grid(self._launches, grid)(*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
         """Compile without launching: the config of a hit, or all configs after a miss."""
-        _, plan = self._find_plan(args, kwargs, grid)
+        _, plan, _ = self._launches.plans.find((args, kwargs, grid, True))
         if plan is None:
             with _MISS:
                 return self._compile(*args, grid=grid, **kwargs)
@@ -232,140 +182,15 @@ class Autotuned:
 
     def hit(self, *args: Any, **kwargs: Any) -> Hit | None:
         """The hit of a launch with these arguments; None where the launch would tune."""
-        _, plan = self._find_plan(args, kwargs)
+        _, plan, _ = self._launches.plans.find((args, kwargs, None, True))
         return plan.hit if plan else None
 
-    def _tune_alone(self, *args: Any, **kwargs: Any) -> Any:
+    def _tune_alone(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool
+    ) -> Any:
         with _MISS:
             agree(self, lambda: self._sources)
-            return self._tune(*args, **kwargs)
-
-    def _launch(
-        self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool
-    ) -> Any:
-        self.best_config = plan.best
-        if plan.pre_hook is not None:
-            plan.pre_hook({**self._name_passed(args, kwargs), **plan.best.all_kwargs()})
-        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
-
-    def _launch_compiled(
-        self, memo: Any, plan: Plan | None, args: Any, kwargs: Any, grid: Any, warmup: bool
-    ) -> Any:
-        """Launch a plan or, where it is not compiled, the next best one that is."""
-
-        def list_plans() -> Iterator[Plan]:
-            if plan is not None:
-                yield plan
-                self._warn(("compile", memo), f"{plan.text} is not compiled")
-            own, named = self._own_configs(args, kwargs, grid), self._name_passed(args, kwargs)
-            yield from plan_substitutes(own, self.arg_names, plan.hit if plan else None, named)
-
-        result, found = launch_first(
-            list_plans(), lambda each: self._launch(each, args, kwargs, grid, warmup)
-        )
-        if memo:
-            self._plans[memo] = found
-        return result
-
-    def _mark_launched(self, memo: Any, plan: Plan, warmup: bool) -> None:
-        """Let later launches with this memo skip the checks, after the first success."""
-        if warmup:
-            return
-        self._plans[memo] = plan.after_launch()
-        # `launch` above computes memos of length one inline.
-        if plan.pre_hook is None and len(memo) == 1:
-            self._ready[memo[0]] = plan.config, plan.best
-
-    # -- tracing -------------------------------------------------------------------------------
-    def plan_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
-        """The plan of a launch that torch traces into a graph, as `watch_traces` says."""
-        _, plan = self._find_plan(args, kwargs, grid)
-        return plan and (plan, self.fn, plan.config)
-
-    def end_traced(self, plan: Plan | None, problem: str) -> None:
-        """Say why such a launch is as torch makes it."""
-        if problem:
-            self._warn(("traced", problem), problem)
-
-    def traced_tables(self) -> Sequence[Table]:
-        """The table in use."""
-        table = self._find().table
-        return [] if table is None else [table]
-
-    # -- what to launch ------------------------------------------------------------------------
-    def _find_plan(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any = None
-    ) -> tuple[tuple[Any, ...], Plan | None]:
-        """The memo of a launch and its plan; no plan where the arguments make no workload."""
-        try:
-            memo = self.arguments.memo(args, kwargs)
-            if memo in self._plans:
-                return memo, self._plans[memo]
-            with _MISS:
-                plan = self._plan(args, kwargs, grid)
-            # `_plan` may have added the table's dims to the memo.
-            memo = self.arguments.memo(args, kwargs)
-        except Exception as error:  # from dims, key_map or a pruner, or for a value without a hash
-            self._warn("workload", f"its arguments make no workload ({error!r})")
-            return (), None
-        if len(self._plans) >= MAX_CACHED:
-            self._plans.clear()
-            self._ready.clear()
-        self._plans[memo] = plan
-        return memo, plan
-
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Plan | None:
-        plan = self._plan_from_table(args, kwargs, grid)
-        return self._plan_default(args, kwargs, grid) if plan is None else plan
-
-    def _plan_default(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
-    ) -> Plan | None:
-        """The plan of a launch that misses and must not tune; None where it tunes."""
-        if choose_miss(self.miss) == "tune":
-            return None
-        own = self._own_configs(args, kwargs, grid)
-        return plan_default(own, self.arg_names, self._name_passed(args, kwargs))
-
-    def _own_configs(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> OwnConfigs:
-        prune = bound_prune(self.early_config_prune, self.arg_names, args, kwargs, grid)
-        return OwnConfigs(self.configs, prune)
-
-    def _plan_from_table(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
-    ) -> Plan | None:
-        found = self._find()
-        if found.problem:
-            self._warn("table", found.problem, found.table)
-        if found.table is None:
-            return None
-        if self.arguments.learn(found.table):
-            self._plans.clear()
-            self._ready.clear()
-        hit, reason = self.arguments.find(found.table, args, kwargs)
-        if hit is None:
-            self._warn("miss", reason)
-            return None
-        own = self._own_configs(args, kwargs, grid)
-        plan, problem = plan_for(own, self.arg_names, hit, self._name_passed(args, kwargs))
-        if plan is None:
-            self._warn(("refused", hit.table), f"table {hit.table} {problem}")
-        return plan
-
-    def _find(self) -> FoundTable:
-        own_folder = Path(self.base_fn.__code__.co_filename).parent / "tables"
-        paths = search_path(self.table, [own_folder])
-        return find_table(self.kernel, paths, current_device(), self._sources, self.stale)
-
-    def _name_passed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-
-    def _warn(self, condition: Any, text: str, using: Any = None) -> None:
-        tunes = choose_miss(self.miss) == "tune"
-        outcome = "tuning as triton.autotune does" if tunes else "launching the default config"
-        if using is not None:
-            outcome = f"using {using.path}"
-        warn_once((self._token, condition), f"kernel {self.kernel}: {text}; {outcome}")
+            return self._tune(*args, grid=grid, warmup=warmup, **kwargs)
 
     @property
     def src(self) -> str:
@@ -375,3 +200,35 @@ class Autotuned:
     @cached_property
     def _sources(self) -> frozenset[str]:
         return accepted_hashes(self.fn)
+
+
+class _FoundPlans(Plans):
+    """Plans from the table that is found for a decorated kernel."""
+
+    def __init__(self, kernel: Autotuned) -> None:
+        super().__init__(kernel._launches, kernel.arguments, kernel.arguments.memos)
+        self._kernel = kernel
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        table = self._find().table
+        return [] if table is None else [table]
+
+    def compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        return self.arguments.compute(args, kwargs)
+
+    def find_hits(self, call: Call) -> tuple[Sequence[Hit], str]:
+        found = self._find()
+        if found.problem:
+            self.say("table", found.problem, f"using {found.table.path}" if found.table else "")
+        if found.table is None:
+            return [], ""
+        self.arguments.learn(found.table)
+        hit, reason = self.arguments.find(found.table, call.args, call.keywords)
+        return ([], reason) if hit is None else ([hit], "")
+
+    def _find(self) -> FoundTable:
+        kernel = self._kernel
+        own_folder = Path(kernel.base_fn.__code__.co_filename).parent / "tables"
+        paths = search_path(kernel.table, [own_folder])
+        return find_table(kernel.kernel, paths, current_device(), kernel._sources, kernel.stale)

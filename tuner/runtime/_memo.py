@@ -61,12 +61,12 @@ class Memos:
         #: Kinds of the values that each parameter has had.
         self._kinds: list[frozenset[str]] = [frozenset()] * len(self.names)
         self._revision = 0
-        #: By form of call: the number of positional arguments; with keywords, a tuple of it and
-        #: their names; with a grid, a tuple of that and the grid's class.
+        #: By form of call: the number of positional arguments, with the names of keywords; and the
+        #: class of the grid.
         self.makers: dict[Any, MakeMemo] = {}
-        #: Those of the latest forms, by whether the grid is a function. For a launch of another
-        #: form they raise, or its memo is unknown.
-        self.latest: dict[bool, MakeMemo] = {}
+        #: Those of the latest forms, by the class of the grid. For a launch of another form they
+        #: raise, or its memo is unknown.
+        self.latest: dict[type, MakeMemo] = {}
 
     def _renew(self) -> None:
         self._revision += 1
@@ -115,14 +115,20 @@ class Memos:
     def maker(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any = None) -> MakeMemo:
         """The function that makes the memos of launches in the form of this one."""
         self.learn(self.bind(args, kwargs))
-        form: Any = (len(args), *kwargs) if kwargs else len(args)
-        form = form if grid is None else (form, grid.__class__)
+        form = _form_of(args, kwargs, grid)
         make = self.makers.get(form)
         if make is None:
             if len(self.makers) >= MAX_FORMS:
                 self.makers.clear()
             make = self.makers[form] = self._make(grid, len(args), kwargs)
-        self.latest[callable(grid)] = make
+        self.latest[type(grid)] = make
+        return make
+
+    def recall(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> MakeMemo:
+        """The same for a form that was launched before, from what was learned then: for arguments
+        of other kinds it raises, or their memo is unknown. Raises KeyError for another form."""
+        make = self.makers[_form_of(args, kwargs, grid)]
+        self.latest[type(grid)] = make
         return make
 
     def _make(self, grid: Any, given: int, keywords: Collection[str]) -> MakeMemo:
@@ -164,6 +170,10 @@ class Memos:
     def _read_other(self, value: Any) -> Any:
         text = None if is_tensor(value) and not self._captured else self._text(value)
         return text, text.__class__, getattr(value, "dtype", None)
+
+
+def _form_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Any:
+    return ((len(args), *kwargs) if kwargs else len(args), type(grid))
 
 
 def _read_launch(first: int, free: bool, shaped: bool, keyword: Read, places: Places) -> MakeMemo:

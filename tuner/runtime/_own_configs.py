@@ -21,22 +21,6 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _DEPTH = 8
 
 
-def bound_prune(
-    prune: Callable[..., Iterable[Any]] | None,
-    names: Sequence[str],
-    args: tuple[Any, ...],
-    keywords: Mapping[str, Any],
-    grid: Any,
-) -> Prune | None:
-    """`early_config_prune` with the arguments of a launch, as Triton's Autotuner hands them on:
-    those by position under their names, and the keywords."""
-    if prune is None:
-        return None
-    named = dict(zip(names, args, strict=False))
-    more = {"grid": grid, "warmup": False, **keywords}
-    return lambda configs: prune(configs, dict(named), **more)
-
-
 class UnknownHook(Exception):
     """A config of which it is not known whether, and with which hook, the library launches it."""
 

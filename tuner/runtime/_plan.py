@@ -1,14 +1,23 @@
-"""Check that a config of a table can be launched in place of the kernel's own configs."""
+"""Check that a config of a table can be launched in place of a kernel's own, and launch it.
+
+`plan_hit` makes the plan of a hit, `plan_default` that of a miss which must not tune, and
+`plan_substitutes` those for a config that is not compiled.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
-from ._compile_mode import NotCompiled, never_compiles, without_compiler
+from ._arguments import Arguments
+from ._call_key import GRID, is_call_key
+from ._captured_calls import is_between
+from ._compile_mode import never_compiles
+from ._decorators import Decorated
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._ranks import tunes_nothing
@@ -18,7 +27,8 @@ from .device_code import place_text
 
 #: What a launch without an entry does: tune as Triton does, or launch the default config.
 Miss: TypeAlias = Literal["tune", "default"]
-_Plan = TypeVar("_Plan")
+#: A launch: positional arguments, keywords, grid, and whether it only compiles.
+Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any], Any, bool]
 _MISSES = ("tune", "default")
 _VARIABLE = "TUNER_MISS"
 
@@ -40,27 +50,94 @@ OPTIONS = {
 }
 
 
+class Call:
+    """A launch of a kernel: its arguments, and the kernel's own configs on them.
+
+    parts: the kernel under its decorators. Raises what its heuristics raise.
+    """
+
+    def __init__(self, parts: Decorated, arguments: Arguments, given: Given) -> None:
+        self.parts, self._arguments = parts, arguments
+        args, kwargs, grid, _ = given
+        self.args, self.grid = args, grid
+        #: The keywords, and what heuristics compute that run before a config is known.
+        self.keywords = parts.compute(args, kwargs)
+        self._by_place = dict(zip(parts.names, args, strict=False))
+        #: All that is passed, by name.
+        self.passed = {**self._by_place, **self.keywords}
+
+    @cached_property
+    def named(self) -> dict[str, Any]:
+        """All arguments by name, with defaults."""
+        return self._arguments.name_arguments(self.args, self.keywords)
+
+    @cached_property
+    def own(self) -> OwnConfigs:
+        """The configs of the kernel's autotuner.
+
+        `early_config_prune` gets the arguments as Triton's Autotuner hands them on: those by
+        position under their names, and the keywords.
+        """
+        prune = getattr(self.parts.tuner, "early_config_prune", None)
+        more = {"grid": self.grid, "warmup": False, **self.keywords}
+        bound = prune and (lambda configs: prune(configs, dict(self._by_place), **more))
+        return OwnConfigs(self.parts.tuner.configs, bound)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A launch with the config of a table."""
 
     hit: Hit
-    #: What the launch adds to its arguments.
+    #: What the launch passes by keyword in place of, or in addition to, the caller's keywords.
     config: dict[str, Any]
     #: The same config as `triton.Config`, for `best_config`.
     best: Any
     #: Called before each launch, as in any tuned launch.
-    pre_hook: Callable[[Mapping[str, Any]], object] | None = None
-    #: Whether a launch of this plan has succeeded.
-    launched: bool = False
+    pre_hook: Callable[[Mapping[str, Any]], object] | None
+    #: Whether the launch only merges the config into the keywords.
+    plain: bool
+    #: Whether a table has it; else it is the default config, or one in the place of another.
+    is_hit: bool
+    #: Positions of arguments that the config replaces.
+    places: dict[int, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         return f"config {printable(self.config)} of table {self.hit.table}"
 
-    def after_launch(self) -> Plan:
-        """The same plan after its first successful launch."""
-        return replace(self, launched=True)
+    def launch(self, parts: Decorated, given: Given) -> Any:
+        """Launch as Triton does after tuning: heuristics, the config's hook, the function.
+
+        Heuristics around an autotuner run before it; without one they depend on the config.
+        """
+        args, kwargs, grid, warmup = given
+        args, values = self._bind(parts, args, kwargs)
+        if parts.tuner is not None:
+            parts.tuner.best_config = self.best
+        if self.pre_hook is not None:
+            by_place = dict(zip(parts.names, args, strict=False))
+            self.pre_hook({**by_place, **values, **self.best.all_kwargs()})
+        return parts.launched.run(*args, grid=grid, warmup=warmup, **values)
+
+    def _bind(
+        self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What is launched by position and by keyword."""
+        if parts.tuner is not None:
+            return args, {**parts.compute(args, kwargs), **self.config}
+        args = tuple(self.places.get(at, value) for at, value in enumerate(args))
+        return args, parts.compute(args, {**kwargs, **self.config}, self.config)
+
+    def bind_constants(
+        self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments and options that this plan sets, or that depend on them."""
+        args, values = self._bind(parts, args, kwargs)
+        bound = {**dict(zip(parts.names, args, strict=False)), **values}
+        own = {*self.config, *(parts.names[at] for at in self.places)}
+        own.update(parts.computed if parts.tuner is None else ())
+        return {name: bound[name] for name in own}
 
 
 def choose_miss(given: Miss | None = None) -> Miss:
@@ -84,57 +161,62 @@ def choose_miss(given: Miss | None = None) -> Miss:
     return "default" if word == "default" or tunes_nothing() else "tune"
 
 
-def plan_default(
-    own: OwnConfigs, arg_names: Sequence[str], named: Mapping[str, Any]
-) -> Plan | None:
-    """The plan of the default config, for a miss that must not tune; None where there is none.
+def plan_hit(call: Call, hit: Hit) -> tuple[Plan | None, str]:
+    """The plan for a hit; or None with the reason why the config must not be launched, which is
+    empty for a call of other sizes whose config is none of the library's own, nor verified there.
+
+    Raises what the kernel's pruning raises.
+    """
+    is_near_call = hit.how == "nearest" and hit.entry is not None and is_call_key(hit.entry.key)
+    unverified = is_near_call and not (hit.entry and is_between(hit.entry, call.named))
+    if call.parts.tuner is None:
+        if unverified and not _is_callers(hit, call):
+            return None, ""
+        return _replace_callers(call, hit, keeps_config=unverified)
+    plan, problem = _plan_with(call, hit, call.own, call.passed)
+    if unverified and not (plan and any(plan.best is item for item in call.own.kept)):
+        return None, ""
+    return plan, problem
+
+
+def plan_default(call: Call) -> Plan | None:
+    """The plan of the default config, for a miss that must not tune; None where there is none, as
+    for a kernel whose caller chooses the config.
 
     It is the first config that the library's pruning keeps: what the library may launch anywhere,
-    which a table does not say of its own default config. own, arg_names, named: as for `plan_for`.
+    which a table does not say of its own default config.
     """
+    if call.parts.tuner is None:
+        return None
     try:
-        kept = [item.all_kwargs() for item in own.kept[:1]]
+        kept = [item.all_kwargs() for item in call.own.kept[:1]]
     except Exception:  # the library's pruning, which its own launch would call too
         return None
-    plans = [plan_for(own, arg_names, Hit(config, "default"), named)[0] for config in kept]
-    return plans[0] if plans else None
+    return _plan_with(call, Hit(kept[0], "default"), call.own, call.passed)[0] if kept else None
 
 
-def plan_substitutes(
-    own: OwnConfigs, arg_names: Sequence[str], hit: Hit | None, named: Mapping[str, Any]
-) -> Iterator[Plan]:
-    """Plans that may stand in for a hit whose config is not compiled: configs that tie with it,
-    then the library's own. The arguments are as for `plan_for`."""
+def plan_substitutes(call: Call, hit: Hit | None) -> Iterator[Plan | None]:
+    """What may stand in for a hit whose config is not compiled: configs that tie with it, then the
+    library's own. Without an autotuner None, the library's own launch, which tunes nothing."""
+    if call.parts.tuner is None:
+        yield None
+        return
     ties = hit.entry.tie_set if hit and hit.entry else ()
-    for config in [*ties, *(item.all_kwargs() for item in own.kept)]:
-        plan, _ = plan_for(own, arg_names, Hit(config, "default"), named)
+    for config in [*ties, *(item.all_kwargs() for item in call.own.kept)]:
+        plan, _ = _plan_with(call, Hit(config, "default"), call.own, call.passed)
         if plan is not None:
             yield plan
 
 
-def launch_first(plans: Iterable[_Plan], launch: Callable[[_Plan], Any]) -> tuple[Any, _Plan]:
-    """The result of the first plan that needs no compiler, and that plan; else raises
-    NotCompiled."""
-    error = NotCompiled("no config can be launched, and TUNER_COMPILE=never")
-    for at, plan in enumerate(plans):
-        try:
-            with without_compiler():
-                return launch(plan), plan
-        except NotCompiled as found:
-            error = found if not at else error
-    raise error
-
-
-def plan_for(
-    own: OwnConfigs, arg_names: Sequence[str], hit: Hit, named: Mapping[str, Any]
+def _plan_with(
+    call: Call, hit: Hit, own: OwnConfigs, passed: Mapping[str, Any]
 ) -> tuple[Plan | None, str]:
-    """The plan for a hit; or None with the reason why the config must not be launched.
+    """The plan for a hit among some configs; or None with the reason.
 
-    own: the kernel's configs on the arguments of the launch. arg_names: its parameters in order.
-    named: the arguments of the launch. Raises what the kernel's pruning raises.
+    passed: the arguments that the config must not set.
     """
-    config = _restore(own, hit.config)
-    if problem := _incompatibility(own, arg_names, config, named):
+    names, config = call.parts.names, _restore(own, hit.config)
+    if problem := _incompatibility(own, names, config, passed):
         return None, problem
     equal = own.equal(config)
     if hit.how != "exact" and equal is not None and not own.keeps(config):
@@ -143,7 +225,46 @@ def plan_for(
         hook = own.hook(config)
     except UnknownHook:
         return None, f"has {printable(config)}, whose pre_hook is unknown"
-    return Plan(hit, config, _triton_config(config, equal, hook), hook), ""
+    plain = not (call.parts.outer or hook or never_compiles())
+    return Plan(
+        hit, config, _triton_config(config, equal, hook), hook, plain, hit.how != "default"
+    ), ""
+
+
+def _is_callers(hit: Hit, call: Call) -> bool:
+    """Whether a config is what the caller of a kernel without an autotuner chooses."""
+    given = {**as_config({}).all_kwargs(), **call.named}
+    return all(given.get(name) == value for name, value in hit.config.items())
+
+
+def _replace_callers(call: Call, hit: Hit, keeps_config: bool) -> tuple[Plan | None, str]:
+    """The plan for a kernel whose caller chooses the config: the table's values replace the
+    caller's, and have their types.
+
+    keeps_config: whether it is launched as the caller does, whatever it chooses.
+    """
+    from triton import Config
+
+    parts, named = call.parts, call.named
+    own = {name: named[name] for name in hit.config if name in named and name in parts.names}
+    for name in own.keys() - parts.constants:
+        return None, f"sets {printable(name, 40)}, which is an argument of the caller's"
+    is_exact = hit.how == "exact" and hit.entry and GRID in hit.entry.key
+    if not callable(call.grid) and not is_exact:
+        for name, value in own.items():
+            if hit.config[name] != value:
+                return None, (
+                    f"sets {name}, on which the grid of this launch may depend: it is a tuple, and "
+                    "the table's keys have no dim grid"
+                )
+    free = {name: value for name, value in named.items() if name not in hit.config}
+    plan, problem = _plan_with(call, hit, OwnConfigs([Config(own)], None), free)
+    if plan is None:
+        return None, problem
+    config = {} if keeps_config else dict(plan.config)
+    by_place = parts.names[: len(call.args)]
+    places = {at: config.pop(name) for at, name in enumerate(by_place) if name in config}
+    return replace(plan, config=config, places=places, plain=plan.plain and not places), ""
 
 
 def _restore(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:

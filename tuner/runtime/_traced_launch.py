@@ -76,7 +76,8 @@ def _choose(
     """A launch as it is, or with the config of tables: its kernel, arguments and keywords."""
     applied = vars(variable.kernel).get(STATE) if mark is None else _kernels.get(mark)
     asked = [applied] if applied is not None and applied.traced_tables() else []
-    asked += [variable.kernel] if hasattr(variable.kernel, "plan_traced") else []
+    own = getattr(variable.kernel, "_launches", None)
+    asked += [] if own is None else [own]
     for kernel in asked:
         plan, problem = None, ""
         try:
