@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Mapping
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any
 
 from tuner.capturing.call_records import Call
 from tuner.capturing.launch_matcher import Match, matcher_of
-from tuner.capturing.specialization import is_scalar
+from tuner.capturing.specialization import SCALARS
 
 # -- the GPU time of a repeated launch, from its second to fourth execution ------------------------
 _TIMED = 3
@@ -61,8 +60,6 @@ def _has_gpu() -> bool:
 # -- the recorded launches of one kernel, found again by matchers or by their keys -----------------
 #: Matchers of launches with equal scalars that are kept; for further ones keys are computed.
 _MOST_MATCHERS = 8
-#: Forms of call of one kernel that are found by their scalars.
-_MOST_FORMS = 16
 
 
 class Known:
@@ -83,9 +80,6 @@ class Known:
         return self.count() + 1 - self._read
 
 
-_Entry: TypeAlias = tuple[tuple[Match, Known], ...]
-
-
 class KnownLaunches:
     """The recorded launches of a kernel. Changes are made under the recorder's lock."""
 
@@ -95,61 +89,41 @@ class KnownLaunches:
         self.by_key: dict[Any, Known] = {}
         #: The matcher that accepted the latest launch, and its record.
         self.latest: tuple[Match, Known | None] = (_nothing, None)
-        #: Per form of call: how many arguments are positional, names of the others, scalars.
-        self._forms: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], Any]] = {}
-        self._by_scalars: dict[Any, _Entry] = {}
+        self._by_scalars: dict[Any, tuple[tuple[Match, Known], ...]] = {}
         self._is_indexed = True
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Known | None:
         """The record of a launch, as far as matchers recognise it. Raises errors of arguments."""
-        latest = self.latest
-        if latest[0](args, kwargs):
-            return latest[1]
-        for entry in self._entries(args, kwargs):
-            for found in entry:
-                if found[0](args, kwargs):
-                    self.latest = found
-                    return found[1]
+        for found in self._by_scalars.get(_scalars_of(args, kwargs), ()):
+            if found[0](args, kwargs):
+                self.latest = found
+                return found[1]
         return None
 
     def is_new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether a launch is surely none of the recorded ones, since its scalars differ."""
-        if not self._is_indexed or any(
-            type(value) is float and value != value for value in (*args, *kwargs.values())
-        ):
-            return False
-        return not any(True for _ in self._entries(args, kwargs))
-
-    def _entries(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[_Entry]:
-        values = (*args, *kwargs.values())
-        start = (len(args), *kwargs)
-        for form, pick in list(self._forms.items()):
-            if form[: len(start)] == start and len(form) == len(start) + 1:
-                entry = self._by_scalars.get((form, pick(values)))
-                if entry:
-                    yield entry
+        return self._is_indexed and _scalars_of(args, kwargs) not in self._by_scalars
 
     def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], known: Known) -> None:
         """Let matchers recognise launches like this one from now on."""
-        values = (*args, *kwargs.values())
         try:
             match = matcher_of(args, kwargs)
         except Exception:  # such as a tensor without memory
             match = None
-        if match is None or len(self._forms) >= _MOST_FORMS:
+        if match is None:
             self._is_indexed = False
             return
-        scalars = tuple(at for at, value in enumerate(values) if is_scalar(value))
-        form = (len(args), *kwargs, scalars)
-        pick = self._forms.setdefault(form, itemgetter(*scalars) if scalars else _no_scalars)
         self.latest = (match, known)
-        entry = self._by_scalars.get((form, pick(values)), ())
-        self._by_scalars[form, pick(values)] = (self.latest, *entry)[:_MOST_MATCHERS]
+        scalars = _scalars_of(args, kwargs)
+        entry = self._by_scalars.get(scalars, ())
+        self._by_scalars[scalars] = (self.latest, *entry)[:_MOST_MATCHERS]
+
+
+def _scalars_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments, without NaN and what is no scalar."""
+    values = (*args, *kwargs.values())
+    return tuple([v if type(v) in SCALARS and v == v else None for v in values])
 
 
 def _nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return False
-
-
-def _no_scalars(values: tuple[Any, ...]) -> None:
-    return None

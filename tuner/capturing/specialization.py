@@ -51,7 +51,7 @@ def overlapping(spans: Sequence[Span]) -> list[list[int]]:
 
 
 # -- what distinguishes one specialised launch from another ----------------------------------------
-_SCALARS = frozenset({int, bool, str, type(None)})
+SCALARS = frozenset({int, bool, str, float, type(None)})
 #: Properties of descriptors other than their tensor and sizes; a kind may lack some.
 DESCRIPTOR_OPTIONS = ("padding", "round_f32_to_tf32", "layout")
 SIZES = ("shape", "strides", "block_shape")
@@ -72,15 +72,15 @@ def key_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def is_scalar(value: Any) -> bool:
-    return type(value) in _SCALARS or type(value) is float
+    return type(value) in SCALARS
 
 
 def _part(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
-    if kind in _SCALARS:
-        return kind, value
     if kind is float:
         return kind, repr(value)  # NaN equals NaN, and -0.0 differs from 0.0
+    if kind in SCALARS:
+        return kind, value
     if hasattr(value, "storage_offset"):
         tensors.append(value)
         return value.dtype, tuple(value.shape), value.stride()
