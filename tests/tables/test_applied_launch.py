@@ -185,6 +185,19 @@ def test_forms_of_call_and_optional_tensors_do_not_mix(applied_library):
         assert counts_of(application) == (9, 0)
 
 
+def test_a_decorator_elsewhere_around_ours_launches_as_before(applied_library):
+    """It runs the kernel below, whose name alone is launched from the table that is applied."""
+    module = load_again(applied_library, "ours")
+    around = triton.heuristics({"FACTOR": lambda args: 3})(module.ours)
+    x, y = torch.ones(100), torch.empty(100)
+    with tuner.applied(applied_library.table("ours", (key(), CONFIG))) as application:
+        for _ in range(2):
+            around[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, 100, None, EVEN=False)
+            assert module.ours.best_config is module.ours.configs[0]
+        assert counts_of(application) == (0, 0)
+    assert torch.equal(y, x * 3)
+
+
 def _arguments(n, dtype=torch.float32):
     x = torch.empty(n, dtype=dtype, device="meta")
     return {"x_ptr": x, "y_ptr": x, "n": n, "FACTOR": 3, "EVEN": False}

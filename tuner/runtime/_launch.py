@@ -159,22 +159,22 @@ class Autotuned:
         self.arguments = Arguments(self.arg_names, self.base_fn, key, dims, key_map)
         parts = Decorated(top=self, jitted=fn, tuner=self, outer=(), inner=frozenset())
         outcome = "tuning as triton.autotune does"
-        self._launches = Launches(self.kernel, parts, self._tune_alone, outcome, miss)
-        self._launches.use(_FoundPlans(self))
-        watch_traces(f"{self.__module__}.{self.kernel}@{id(self)}", self._launches)
+        self._tuner_launches = Launches(self.kernel, parts, self._tune_alone, outcome, miss)
+        self._tuner_launches.use(_FoundPlans(self))
+        watch_traces(f"{self.__module__}.{self.kernel}@{id(self)}", self._tuner_launches)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return bind_grid(self._launches, grid)
+        return bind_grid(self._tuner_launches, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
         if warmup:
-            return self._launches.launch((args, kwargs, grid, warmup))
-        return bind_grid(self._launches, grid)(*args, **kwargs)
+            return self._tuner_launches.launch((args, kwargs, grid, warmup))
+        return bind_grid(self._tuner_launches, grid)(*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
         """Compile without launching: the config of a hit, or all configs after a miss."""
-        _, plan, _ = self._launches.plans.find((args, kwargs, grid, True))
+        _, plan, _ = self._tuner_launches.plans.find((args, kwargs, grid, True))
         if plan is None:
             with _MISS:
                 return self._compile(*args, grid=grid, **kwargs)
@@ -182,7 +182,7 @@ class Autotuned:
 
     def hit(self, *args: Any, **kwargs: Any) -> Hit | None:
         """The hit of a launch with these arguments; None where the launch would tune."""
-        _, plan, _ = self._launches.plans.find((args, kwargs, None, True))
+        _, plan, _ = self._tuner_launches.plans.find((args, kwargs, None, True))
         return plan.hit if plan else None
 
     def _tune_alone(
@@ -206,7 +206,7 @@ class _FoundPlans(Plans):
     """Plans from the table that is found for a decorated kernel."""
 
     def __init__(self, kernel: Autotuned) -> None:
-        super().__init__(kernel._launches, kernel.arguments, kernel.arguments.memos)
+        super().__init__(kernel._tuner_launches, kernel.arguments, kernel.arguments.memos)
         self._kernel = kernel
 
     @property

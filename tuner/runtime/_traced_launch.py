@@ -76,7 +76,7 @@ def _choose(
     """A launch as it is, or with the config of tables: its kernel, arguments and keywords."""
     applied = vars(variable.kernel).get(STATE) if mark is None else _kernels.get(mark)
     asked = [applied] if applied is not None and applied.traced_tables() else []
-    own = getattr(variable.kernel, "_launches", None)
+    own = getattr(variable.kernel, "_tuner_launches", None)
     asked += [] if own is None else [own]
     for kernel in asked:
         plan, problem = None, ""
