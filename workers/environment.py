@@ -83,12 +83,12 @@ def code_variables(environ: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def remarks(environ: Mapping[str, str] = os.environ) -> list[str]:
+def remarks() -> list[str]:
     """One line for each variable that is set and left out."""
     return [
         f"{name} is set in the environment; workers run without it, since with it {effect}"
         for name, effect in LEFT_OUT.items()
-        if environ.get(name, "0") not in ("", "0") and not name.endswith(_THREADS)
+        if os.environ.get(name, "0") not in ("", "0") and not name.endswith(_THREADS)
     ]
 
 

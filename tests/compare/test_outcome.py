@@ -42,7 +42,7 @@ spreads = st.floats(0.0, 0.1)
 @given(ratios, spreads)
 def test_a_winner_flips_exactly_if_a_rival_is_faster_beyond_doubt(others, spread):
     rivals = [row(f"r{at}", ratio, spread) for at, ratio in enumerate(others)]
-    found = judge([row("winner", 1.0), *rivals], WINNER_US, MARGIN)
+    found = judge([row("winner", 1.0), *rivals], WINNER_US)
     ahead = [
         each.log_ratio
         for each in rivals
@@ -60,13 +60,13 @@ def test_the_order_of_the_rivals_does_not_matter(others, spread, order):
     rivals = [row(f"r{at}", ratio, spread) for at, ratio in enumerate(others)]
     moved = [rivals[at] for at in order if at < len(rivals)]
     winner = row("winner", 1.0)
-    first, second = (judge([winner, *each], WINNER_US, MARGIN) for each in (rivals, moved))
+    first, second = (judge([winner, *each], WINNER_US) for each in (rivals, moved))
     assert first.result is second.result
 
 
 @given(st.floats(0.3, 3.0))
 def test_the_change_since_the_table_has_a_margin_on_both_sides(factor):
-    found = judge([row("winner", 1.0)], WINNER_US / factor, MARGIN).result
+    found = judge([row("winner", 1.0)], WINNER_US / factor).result
     # Close to a margin, rounding decides.
     if factor > 1 + MARGIN + 1e-6:
         assert found is Result.SLOWER
@@ -77,7 +77,7 @@ def test_the_change_since_the_table_has_a_margin_on_both_sides(factor):
 
 
 def test_without_a_stored_time_a_winner_that_leads_is_the_same():
-    assert judge([row("winner", 1.0)], None, MARGIN).result is Result.SAME
+    assert judge([row("winner", 1.0)], None).result is Result.SAME
 
 
 @pytest.mark.parametrize("status", FAILURES)
@@ -88,7 +88,7 @@ def test_a_winner_that_fails_is_replaced_by_the_fastest_that_works(status):
         row("broken", 1.0, status=Status.RUNTIME),
         row("fast", 0.9),
     ]
-    found = judge(rows, WINNER_US, MARGIN)
+    found = judge(rows, WINNER_US)
     expected = {
         Status.COMPILE: Result.NO_LONGER_BUILDS,
         Status.CONSTRAINTS: Result.NO_LONGER_BUILDS,

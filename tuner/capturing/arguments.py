@@ -21,6 +21,7 @@ from typing import Any
 from search_spaces.errors import KernelError
 from tuner.capturing.call_records import Encoded, Following
 from tuner.capturing.places import NoPlace, load_place, place_of
+from tuner.capturing.specialization import SIZES
 
 
 class Uncapturable(Exception):
@@ -76,7 +77,7 @@ def decode(encoded: Encoded, tensors: Sequence[Any], placed: Mapping[str, Any]) 
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         more = {name: value for name, value in given.items() if name != "base"}
-        sizes = {name: [*map(int, more.pop(name))] for name in _SIZES}
+        sizes = {name: [*map(int, more.pop(name))] for name in SIZES}
         return TensorDescriptor(tensors[given["base"]], **sizes, **more)
     if kind in PLACED:
         return placed[given]
@@ -139,12 +140,11 @@ def _is_jitted(value: Any) -> bool:
 
 
 def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:
-    sizes = {key: [int(size) for size in getattr(value, key)] for key in _SIZES}
+    sizes = {key: [int(size) for size in getattr(value, key)] for key in SIZES}
     more = {key: getattr(value, key) for key in _MORE if hasattr(value, key)}
     return {"base": view_of(name, value.base), **sizes, **more}
 
 
-_SIZES = ("shape", "strides", "block_shape")
 _MORE = ("padding", "round_f32_to_tf32")
 #: What an argument that is recorded by its place must be, and how errors name that.
 PLACED: Mapping[str, tuple[Callable[[Any], bool], str]] = {

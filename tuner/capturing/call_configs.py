@@ -6,7 +6,6 @@ not find is neither tuned nor exported.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from tuner.capturing.arguments import placed_in
 from tuner.capturing.call_records import Call
 from tuner.capturing.inputs import arguments_of, make_tensor
 from tuner.capturing.zeroing import HookProblem, zeroed_by
+from tuner.runtime._arguments import defaults_of
 from tuner.runtime._own_configs import OwnConfigs, UnknownHook, as_config, hook_of
 
 
@@ -135,9 +135,11 @@ def launch_of(
 ) -> Launch:
     """The launch of a config. arguments: those of the call; the config's values replace them."""
     parts, hook = configs.parts, configs.hook(config)
-    tuned = {**_other_options(call, config), **parts.launch_values(config)}
+    # Options of the caller that no config sets, such as `enable_fp_fusion`, stay.
+    options = {name: value for name, value in call.options.items() if name not in config}
+    tuned = {**options, **parts.launch_values(config)}
     given = {name: value for name, value in arguments.items() if name not in tuned}
-    computed = parts.constants({**defaults_of(parts), **given}, tuned)
+    computed = parts.constants({**defaults_of(parts.fn.fn), **given}, tuned)
     if hook is not None:  # it may set the block shapes of descriptors
         hook({**given, **computed, **hook_values(tuned)})
     grid = call.grid.of({**given, **tuned, **computed})
@@ -157,18 +159,3 @@ def run(launch: Launch) -> None:
 
     with numpy.errstate(all="ignore"):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
-
-
-def _other_options(call: Call, config: Config) -> dict[str, Any]:
-    """Options of the caller that no config sets, such as `enable_fp_fusion`."""
-    return {name: value for name, value in call.options.items() if name not in config}
-
-
-def defaults_of(parts: AutotuneParts) -> dict[str, Any]:
-    """The defaults of a kernel's parameters."""
-    parameters = inspect.signature(parts.fn.fn).parameters
-    return {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }

@@ -18,6 +18,7 @@ from tuner.capturing.arguments import views_in
 from tuner.capturing.call_records import Buffer, Call, View
 from tuner.capturing.grids import constexprs
 from tuner.capturing.inputs import is_dense
+from tuner.capturing.specialization import SIZES
 
 #: Receives the place of a number in a call and the number; returns that of another call.
 _Change: TypeAlias = Callable[[str, int], int]
@@ -113,7 +114,7 @@ def _change_encoded(name: str, encoded: Any, change: _Change) -> Any:
     if kind == "descriptor":
         sizes = {
             part: [change(f"{part} {i} of {name}", size) for i, size in enumerate(given[part])]
-            for part in ("shape", "strides", "block_shape")
+            for part in SIZES
         }
         return {kind: {**given, **sizes}}
     return encoded

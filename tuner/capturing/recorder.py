@@ -13,7 +13,6 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode, is_infinite
-from tuner.capturing.call_configs import defaults_of
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
 from tuner.capturing.data_flow import free_scalars
@@ -23,6 +22,7 @@ from tuner.capturing.places import NoPlace, base_of, place_of
 from tuner.capturing.snapshot import Snapshot
 from tuner.capturing.sorting import sort_call
 from tuner.capturing.specialization import code_of, key_of
+from tuner.runtime._arguments import defaults_of
 
 #: The most distinct launches of one kernel, and of all kernels, that are recorded.
 MOST_PER_KERNEL = 64
@@ -196,7 +196,7 @@ def _bind(
     parts = parts_of(kernel, call)
     with suppress(TunerError):  # A pruner that raises here raises in the launch, too.
         parts = parts.apply_pruner(arguments, grid)
-    table = tabulate(grid, parts, arguments, defaults_of(parts))
+    table = tabulate(grid, parts, arguments, defaults_of(parts.fn.fn))
     buffers, views = snapshot.take(contents)
     configs = len(parts.tuner.configs) if "autotune" in call.decorators else 0
     return replace(call, buffers=buffers, views=views, grid=table, configs=configs)

@@ -22,11 +22,12 @@ from typing import Any, TypeAlias
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.size_range import Range
-from tuner.capturing.call_configs import arguments_on_meta, defaults_of
+from tuner.capturing.call_configs import arguments_on_meta
 from tuner.capturing.call_numbers import size_of
 from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.following import COMPARED, Term
 from tuner.capturing.grids import constexprs
+from tuner.runtime._arguments import defaults_of
 
 #: Constants by name, of one config.
 _Names: TypeAlias = Mapping[str, int]
@@ -165,7 +166,7 @@ def _list_samples(call: Call, parts: AutotuneParts, name: str) -> list[_Sample]:
 
 def _list_names(call: Call, parts: AutotuneParts, given: Mapping[str, Any]) -> dict[str, int]:
     """The integers that a launch compiles in. given: what differs from the library's config."""
-    arguments = {**defaults_of(parts), **arguments_on_meta(call)}
+    arguments = {**defaults_of(parts.fn.fn), **arguments_on_meta(call)}
     tuned = {**parts.launch_values(call.default or {}), **given}
     everything = {**arguments, **tuned, **parts.constants(arguments, tuned)}
     listed = [*constexprs(parts)]

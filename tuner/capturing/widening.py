@@ -14,9 +14,9 @@ from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
 from tuner.capturing.arguments import has_descriptor
-from tuner.capturing.call_configs import defaults_of
 from tuner.capturing.call_records import Call
 from tuner.capturing.grids import constexprs
+from tuner.runtime._arguments import defaults_of
 
 #: Values of the compiler options of a widened space, in addition to the listed ones.
 _OPTIONS: dict[str, tuple[Value, ...]] = {
@@ -190,7 +190,7 @@ def _known_grid(call: Call, parts: AutotuneParts) -> Constraint:
     reads = list(call.grid.reads)
     rows = [list(read) for read, _ in call.grid.rows]
     # The grid may read constexprs that the caller passes and no config sets.
-    fixed = {**defaults_of(parts), **call.arguments}
+    fixed = {**defaults_of(parts.fn.fn), **call.arguments}
 
     def has_grid(config: Config, workload: Workload, device: Device) -> bool:
         values: list[Any] = [config[name] if name in config else fixed.get(name) for name in reads]

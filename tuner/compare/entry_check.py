@@ -111,12 +111,12 @@ class Judgement:
     better: BenchRow | None = None
 
 
-def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> Judgement:
+def judge(rows: Sequence[BenchRow], stored_us: float | None) -> Judgement:
     """What became of the winner, the first row.
 
     The winner has flipped if another config is faster by the verdict of `tuner.base.statistics`:
     by more than a tie, with an interval that excludes equal times. `faster` and `slower` compare
-    the 95 % interval of the winner's median with the stored time, with a `margin` on either side,
+    the 95 % interval of the winner's median with the stored time, with `MARGIN` on either side,
     because the two were measured at different times.
     """
     winner, rivals = rows[0], rows[1:]
@@ -135,7 +135,7 @@ def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> J
     ]
     if ahead:
         return Judgement(Result.FLIPPED, others, min(ahead)[-1])
-    return Judgement(_against_stored(winner, stored_us, margin), others)
+    return Judgement(_against_stored(winner, stored_us), others)
 
 
 def _fault(winner: BenchRow) -> Result:
@@ -144,14 +144,14 @@ def _fault(winner: BenchRow) -> Result:
     return Result.WRONG if winner.status is Status.CORRECTNESS else Result.FAILS
 
 
-def _against_stored(winner: BenchRow, stored_us: float | None, margin: float) -> Result:
+def _against_stored(winner: BenchRow, stored_us: float | None) -> Result:
     interval = median_interval(winner.samples_us)
     if not stored_us or interval is None:
         return Result.SAME
     low_us, high_us = interval
-    if low_us > stored_us * (1 + margin):
+    if low_us > stored_us * (1 + MARGIN):
         return Result.SLOWER
-    return Result.FASTER if high_us < stored_us * (1 - margin) else Result.SAME
+    return Result.FASTER if high_us < stored_us * (1 - MARGIN) else Result.SAME
 
 
 # -- check entries of tables -----------------------------------------------------------------------
@@ -166,7 +166,6 @@ class CheckOptions:
     """How entries are checked."""
 
     runners_up: int = RUNNERS_UP
-    margin: float = MARGIN
     #: Build only; needs no device.
     build_only: bool = False
 
@@ -266,7 +265,7 @@ class _EntryCheck:
             return replace(outcome, result=Result.SAME, note="its binaries have not changed")
         if not timed and len(built) > 1 and len({row.message for row in rows}) == 1:
             return replace(outcome, note=f"the pass failed as a whole: {rows[0].message}")
-        judgement = judge(rows, self.entry.median_us, self.options.margin)
+        judgement = judge(rows, self.entry.median_us)
         winner, better = rows[0], judgement.better
         faster = better.log_ratio if better else None
         low_us, high_us = median_interval(winner.samples_us) or (None, None)

@@ -20,12 +20,12 @@ from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
-from tuner.tables.results import device_facts, round_ratio
+from tuner.tables.results import device_facts, find_common, round_ratio
 from tuner.tables.table_check import space_hash
 from tuner.tables.valid_sizes import renew_sizes, rule_of
 
 if TYPE_CHECKING:
-    from search_spaces.records import Config, Toolchain
+    from search_spaces.records import Toolchain
 
 CAMPAIGN = "upgrade-check"
 _SETTLED = (Result.SAME, Result.FASTER, Result.SLOWER)
@@ -158,6 +158,7 @@ def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[
     kept = [entry.config for entry in entries] == [each.entry.config for each in outcomes]
     pairs = zip(entries, outcomes, strict=True)
     renewed = [renew_sizes(kernel, device, entry, each.entry) for entry, each in pairs]
+    defaults = [default_of(item.target, outcome.workload) for outcome in outcomes]
     ordered = sorted(renewed, key=lambda entry: key_order(entry.key))
     table = replace(
         old,
@@ -168,7 +169,7 @@ def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[
         device=old.device if same else device_facts(device),
         toolchain=old.toolchain if toolchain is None else toolchain,
         rule=rule_of(ordered),
-        default=_common_default(item, outcomes),
+        default=find_common(each.config if each else None for each in defaults),
         provenance={**old.provenance, **_checked_with(tools)},
     )
     return replace(table, space_hash=space_hash(table, kernel))
@@ -180,16 +181,6 @@ def _checked_with(tools: Toolchain | None) -> dict[str, str]:
         return {}
     words = [f"{name} {text}" for name, text in asdict(tools).items() if text]
     return {"upgrade_check": ", ".join(words)}
-
-
-def _common_default(item: TableHere, outcomes: Sequence[EntryOutcome]) -> Config | None:
-    """The default config, where all workloads share one."""
-    found = {}
-    for outcome in outcomes:
-        default = default_of(item.target, outcome.workload)
-        found[config_key(default.config) if default else ""] = default
-    only = next(iter(found.values())) if len(found) == 1 else None
-    return None if only is None else dict(only.config)
 
 
 def _refresh(outcome: EntryOutcome) -> Entry:

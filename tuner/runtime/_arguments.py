@@ -43,7 +43,7 @@ class Arguments:
             if not callable(source) and source not in self.names:
                 raise ValueError(f"dims: {dim} is {source!r}, which is no argument of the kernel")
         #: The default values of parameters, by name.
-        self.defaults = _defaults(base)
+        self.defaults = defaults_of(base)
         self._computed = key_map is not None or any(map(callable, self.dims.values()))
         named = [source for source in self.dims.values() if isinstance(source, str)]
         #: What in a launch is part of its memo.
@@ -203,7 +203,8 @@ class TrackedArguments(dict[str, Any]):
         return super().get(name, default)
 
 
-def _defaults(base: Callable[..., Any]) -> dict[str, Any]:
+def defaults_of(base: Callable[..., Any]) -> dict[str, Any]:
+    """The default values of a function's parameters, by name."""
     try:
         parameters = inspect.signature(base).parameters.values()
     except (TypeError, ValueError):

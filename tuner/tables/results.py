@@ -81,19 +81,22 @@ class Results:
 
     def kernel(self, name: str) -> Kernel | None:
         """The kernel's declaration; None for a name that is not registered."""
-        from search_spaces import registry
-
-        if name not in self._kernels:
-            try:
-                self._kernels[name] = registry.load(name)
-            except TunerError:
-                return None
-        return self._kernels[name]
+        if found := find_kernel(name, self._kernels):
+            self._kernels[name] = found
+        return found
 
     @cached_property
     def tables(self) -> list[Table]:
         """The run's tables, by kernel and device."""
         return _tables(self)
+
+
+def find_kernel(name: str, kernels: Mapping[str, Kernel]) -> Kernel | None:
+    """The kernel of a name, among these and the registered ones; None for an unknown name."""
+    try:
+        return kernels.get(name) or registry.load(name)
+    except TunerError:
+        return None
 
 
 def build(store: Store, run_id: int, kernels: Mapping[str, Kernel] | None = None) -> list[Table]:
@@ -139,7 +142,11 @@ def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
         toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
         entries=tuple(entries),
         rule=rule_of(entries),
-        default=_common_default(list(newest.values())),
+        default=find_common(
+            task.selection.default
+            for task in newest.values()
+            if task.selection is not None and task.selection.default is not None
+        ),
         provenance=_provenance(stored, list(newest.values())),
     )
     if entries and all("row_bits" in entry.provenance for entry in entries):
@@ -226,14 +233,11 @@ def join_space_hashes(hashes: Iterable[str]) -> str:
     return distinct[0] if len(distinct) == 1 else digest(distinct)
 
 
-def _common_default(tasks: Sequence[TaskInfo]) -> Config | None:
-    """The default config, where all workloads share one."""
-    found = {
-        config_key(task.selection.default): task.selection.default
-        for task in tasks
-        if task.selection is not None and task.selection.default is not None
-    }
-    return dict(next(iter(found.values()))) if len(found) == 1 else None
+def find_common(configs: Iterable[Config | None]) -> Config | None:
+    """The config that all of these are; None where they differ or one is None."""
+    found = {"" if each is None else config_key(each): each for each in configs}
+    only = next(iter(found.values())) if len(found) == 1 else None
+    return None if only is None else dict(only)
 
 
 def _provenance(stored: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]:

@@ -17,7 +17,7 @@ from search_spaces.records import Device, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.runtime import Entry, Table, TableError, read, staleness
 from tuner.tables.exporters import make_files
-from tuner.tables.results import Results, join_space_hashes
+from tuner.tables.results import Results, find_kernel, join_space_hashes
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -41,7 +41,7 @@ def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = No
         except TableError as error:
             findings.append(f"{path}: {error}")
             continue
-        kernel = (kernels or {}).get(table.kernel) or _load_registered(table.kernel)
+        kernel = find_kernel(table.kernel, kernels or {})
         findings += [f"{path}: {problem}" for problem in _problems(table, kernel)]
     return findings
 
@@ -96,15 +96,6 @@ def list_tables(paths: Iterable[str | Path]) -> list[Path]:
         named = ", ".join(map(str, missing or paths))
         raise TunerError(f"{named}: there are no tables", _HINT)
     return files
-
-
-def _load_registered(name: str) -> Kernel | None:
-    from search_spaces import registry
-
-    try:
-        return registry.load(name)
-    except TunerError:
-        return None
 
 
 def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:

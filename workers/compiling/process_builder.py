@@ -29,6 +29,8 @@ from workers.processes.worker_lost import WorkerLost, lost_to, one_line, times
 _WARM_TIMEOUT_S = 120.0
 
 _log = logging.getLogger(__name__)
+#: Added to the niceness of the child.
+_NICE = 10
 
 
 class ProcessBuilder(SingleChild):
@@ -48,7 +50,6 @@ class ProcessBuilder(SingleChild):
         self,
         build_options: Mapping[str, Mapping[str, Value]] | None = None,
         worker_id: str = "builder",
-        nice: int = 10,
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
         kinds: Sequence[str] = (),
@@ -68,7 +69,7 @@ class ProcessBuilder(SingleChild):
             own_server=server is None,
             paths=paths,
             name=worker_id,
-            nice=nice,
+            nice=_NICE,
             cores=cores,
         )
         super().__init__(child)

@@ -17,7 +17,7 @@ from tuner.base.tracing import span
 from workers import backend_kinds
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import find_devices
-from workers.host import cpu_device
+from workers.host import affinity, cpu_device
 from workers.job_records import (
     BuildJob,
     Built,
@@ -100,7 +100,7 @@ class LocalPool(Pool):
             kinds, plan.paths, plan.cwd, torch_free=self._spec.torch_free
         )
         servers.start()
-        slots = list(plan.slots(_count_devices))
+        slots = list(plan.slots(lambda kind: len(find_devices(kind))))
         launched = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
         numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched}
         launch, rest = shares(numbers.values())
@@ -116,7 +116,9 @@ class LocalPool(Pool):
             for spec in (backend_kinds.spec(slot.kind) for slot in slots)
             if spec.times_processors
         )
-        count = plan.builders(_usable_cpus(), cpu_device().memory_bytes, busy, timed)
+        count = plan.builders(
+            len(affinity()) or os.cpu_count() or 1, cpu_device().memory_bytes, busy, timed
+        )
         self._builders = [self._builder(index, servers, others) for index in range(count)]
         untimed = [
             state.runner
@@ -331,11 +333,3 @@ class LocalPool(Pool):
 
     def _thread(self, target: Any, worker: object, name: str) -> threading.Thread:
         return threading.Thread(target=target, args=(worker,), name=name, daemon=True)
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _count_devices(kind: str) -> int:
-    return len(find_devices(kind))

@@ -34,6 +34,8 @@ from workers.roles import Pool
 
 #: Builders by default: a GPU node of 16 cores, less one that launches.
 _BUILDERS = 15
+#: Seconds from a job's end to the start of the next one on the same worker.
+_TRANSPORT_S = 0.003
 #: Tasks whose inputs a device process keeps, as on real devices.
 _TASKS = 4
 
@@ -42,12 +44,11 @@ class VirtualPool(Pool):
     """Builders and simulated runners in virtual time.
 
     The options of kind `simulated` are those of its backend without the faults. All times are in
-    seconds. transport_s: from a job's end to the start of the next one on the same worker. host_s:
-    per candidate, the time in which a device waits for its host (loading the binary, checking
-    outputs). setup_s: to create inputs and references of a task that the device process does not
-    keep; it keeps those of the last few tasks. Confirmations run in a second process, which keeps
-    none. fresh_s: to start another such process; it starts when a task that has been confirmed is
-    raced again.
+    seconds. host_s: per candidate, the time in which a device waits for its host (loading the
+    binary, checking outputs). setup_s: to create inputs and references of a task that the device
+    process does not keep; it keeps those of the last few tasks. Confirmations run in a second
+    process, which keeps none. fresh_s: to start another such process; it starts when a task that
+    has been confirmed is raced again.
     """
 
     warm = True
@@ -56,12 +57,11 @@ class VirtualPool(Pool):
         self,
         spec: PoolSpec,
         *,
-        transport_s: float = 0.003,
         host_s: float = 0.006,
         setup_s: float = 0.0,
         fresh_s: float = 0.0,
     ) -> None:
-        self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
+        self._spec, self._host_s = spec, host_s
         self._setup_s, self._fresh_s = setup_s, fresh_s
         self._held: dict[str, list[object]] = {}
         #: When a process that has not confirmed the task is ready, by worker and task.
@@ -97,7 +97,7 @@ class VirtualPool(Pool):
 
     def submit_build(self, job: BuildJob) -> None:
         result = simulate_build(job)
-        start = max(self._now, heapq.heappop(self._free)) + self._transport_s
+        start = max(self._now, heapq.heappop(self._free)) + _TRANSPORT_S
         heapq.heappush(self._free, start + result.build_s)
         self._at(start + result.build_s, Built(job.job_id, result))
 
@@ -109,7 +109,7 @@ class VirtualPool(Pool):
         held_s = len(job.candidates) * self._host_s + self._prepare_s(worker_id, job)
         if isinstance(result, Measurement):
             held_s += result.device_s
-        self._at(self._now + self._transport_s + held_s, Measured(job.job_id, worker_id, result))
+        self._at(self._now + _TRANSPORT_S + held_s, Measured(job.job_id, worker_id, result))
 
     def _prepare_s(self, worker_id: str, job: MeasureJob) -> float:
         """Seconds before a job's first candidate."""

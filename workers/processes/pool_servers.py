@@ -177,22 +177,21 @@ _prestarted: PoolServers | None = None
 def prestart(
     kinds: Sequence[str],
     paths: Sequence[str] = (),
-    cwd: str | None = None,
     *,
     torch_free: bool = False,
 ) -> None:
     """Begin to load the libraries of workers for these kinds of devices, and return at once.
 
-    The next local pool of this process with no other kinds, and the same working folder `cwd` (by
-    default the present one), forks its workers from there. Does nothing for kinds that load
-    nothing, for unknown kinds, in a worker, or if these libraries are loading already. What no pool
-    takes ends by `end_prestarted` or with this process. paths: import paths of plug-ins' preloads.
-    torch_free: as in `PoolSpec`.
+    The next local pool of this process with no other kinds, and the same working folder as this
+    process has now, forks its workers from there. Does nothing for kinds that load nothing, for
+    unknown kinds, in a worker, or if these libraries are loading already. What no pool takes ends
+    by `end_prestarted` or with this process. paths: import paths of plug-ins' preloads. torch_free:
+    as in `PoolSpec`.
     """
     global _prestarted
     from search_spaces.errors import TunerError
 
-    folder = cwd or os.getcwd()
+    folder = os.getcwd()
     with _lock:
         if IN_WORKER in os.environ or (
             _prestarted and _prestarted.fits(kinds, folder, torch_free=torch_free)
