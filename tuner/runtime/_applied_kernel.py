@@ -19,7 +19,7 @@ from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._launches import Launches, Plans, bind_grid
 from ._memo import Memos
-from ._plan import Call
+from ._plan import Call, Given
 from ._ranks import agree, compare_tables
 from ._table import Table
 from ._table_files import is_for_device, nearest_sibling, sibling_text, staleness
@@ -37,8 +37,9 @@ def wrap_kernel(name: str, parts: Decorated) -> Launches:
     """
     plain_class: Any = type(parts.top)
 
-    def launch_own(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, _: bool) -> Any:
+    def launch_own(given: Given) -> Any:
         """Launch as without tables; ranks of a process group tune alike."""
+        args, kwargs, grid, _ = given
         if parts.tuner is not None:
             agree(parts.tuner, lambda: accepted_hashes(parts.jitted))
         return plain_class.__getitem__(parts.top, grid)(*args, **kwargs)

@@ -14,7 +14,7 @@ from ._decorators import Decorated
 from ._device import current_device
 from ._entry import Hit
 from ._launches import Launches, Plans, bind_grid
-from ._plan import Call, Miss, choose_miss
+from ._plan import Call, Given, Miss, choose_miss
 from ._ranks import agree
 from ._table import Table
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
@@ -185,9 +185,8 @@ class Autotuned:
         _, plan, _ = self._tuner_launches.plans.find((args, kwargs, None, True))
         return plan.hit if plan else None
 
-    def _tune_alone(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool
-    ) -> Any:
+    def _tune_alone(self, given: Given) -> Any:
+        args, kwargs, grid, warmup = given
         with _MISS:
             agree(self, lambda: self._sources)
             return self._tune(*args, grid=grid, warmup=warmup, **kwargs)

@@ -139,7 +139,7 @@ class Launches:
         self,
         name: str,
         parts: Decorated,
-        own: Callable[[tuple[Any, ...], dict[str, Any], Any, bool], Any],
+        own: Callable[[Given], Any],
         outcome: str,
         miss: Miss | None = None,
         topic: Any = None,
@@ -172,11 +172,14 @@ class Launches:
         """Launch a plan that has worked before; without one, as without tables."""
         if never_compiles():
             return self._launch_compiled(self.plans, plan, given)[0]
+        if plan is None:
+            self.misses += 1
+            return self._own(given)
         self._count(plan)
-        return self._own(*given) if plan is None else plan.launch(self.parts, given)
+        return plan.launch(self.parts, given)
 
     def _launch(self, plan: Plan | None, given: Given) -> Any:
-        return self._own(*given) if plan is None else plan.launch(self.parts, given)
+        return self._own(given) if plan is None else plan.launch(self.parts, given)
 
     def _try(self, plans: Plans, plan: Plan | None, given: Given) -> tuple[Any, Plan | None]:
         """Launch with a plan, else as a miss; the result, and the plan that works."""
