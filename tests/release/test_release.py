@@ -115,6 +115,7 @@ def test_data_of_a_released_version_are_read(data, tmp_path):
         f"version: 1\ndatabase: {{url: 'sqlite:///{database}'}}\ncampaigns: {{}}\n"
     )
     tuner = [sys.executable, "-m", "tuner"]
+    run(*tuner, "db", "upgrade", cwd=tmp_path, PYTHONPATH=f"{ROOT}")
     best = json.loads(run(*tuner, "best", "-f", "json", cwd=tmp_path, PYTHONPATH=f"{ROOT}"))
     run(*tuner, "export", "--output", "tables", cwd=tmp_path, PYTHONPATH=f"{ROOT}")
     kept = {each.name: json.loads(each.read_text())["entries"] for each in data.glob("*@*.json")}
