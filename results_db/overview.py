@@ -11,6 +11,7 @@ from results_db.convert import record_of
 from results_db.stored_records import (
     BaselineRecord,
     RunChecks,
+    RunStatus,
     SelectionRecord,
     Source,
     TaskSummary,
@@ -21,6 +22,7 @@ from results_db.tables import (
     DEVICE,
     KERNEL,
     MEASUREMENT,
+    RUN,
     SELECTION,
     TASK,
     TASKS,
@@ -93,6 +95,22 @@ def _baselines(
         record = record_of(BaselineRecord, row, BASELINE, samples_us=())
         found.setdefault(row.task_id, []).append(record)
     return found
+
+
+def count_states(connection: Connection) -> dict[str, dict[str, int]]:
+    """How many runs and trials have each status, and tasks of running runs each stage."""
+    running = select(RUN.c.id).where(RUN.c.status == RunStatus.RUNNING)
+    states = {
+        "run": select(RUN.c.status, func.count()).group_by(RUN.c.status),
+        "task": select(TASK.c.stage, func.count())
+        .where(TASK.c.run_id.in_(running))
+        .group_by(TASK.c.stage),
+        "trial": select(TRIAL.c.status, func.count()).group_by(TRIAL.c.status),
+    }
+    return {
+        name: {f"{state}": count for state, count in connection.execute(query)}
+        for name, query in states.items()
+    }
 
 
 def count_device_compiles(connection: Connection, run_id: int) -> tuple[int, str]:

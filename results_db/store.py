@@ -227,6 +227,10 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
         """The number of launches of a run that compiled on a device worker, and one message."""
         return self._read(lambda each: overview.count_device_compiles(each, run_id))
 
+    def count_states(self) -> dict[str, dict[str, int]]:
+        """Of `run` and `trial` how many have each status, of `task` each stage in running runs."""
+        return self._read(overview.count_states)
+
     def summarize_checks(self, run_id: int) -> RunChecks:
         """What the checks of a run's trials found."""
         return self._read(lambda each: overview.summarize_checks(each, run_id))

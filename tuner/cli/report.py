@@ -106,6 +106,7 @@ def serve(
     import uvicorn
 
     from tuner.cli.export import own_kernels
+    from tuner.schedule.ticker import list_lags
     from tuner.serving.app import create_app
     from tuner.serving.guard import LOOPBACK
 
@@ -118,7 +119,8 @@ def serve(
     if not own:
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     with suppress(KeyboardInterrupt), bound, store_of(settings) as store:
-        app = create_app(store, partial(own_kernels, settings, base, store), names, token)
+        kernels = partial(own_kernels, settings, base, store)
+        app = create_app(store, kernels, names, token, partial(list_lags, settings, store))
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{port}/" + (f"?{urlencode({'token': token})}" if token else "")
         print(url, flush=True)

@@ -27,6 +27,7 @@ PERIOD_S = 60.0
 ATTEMPTS = 10
 #: Seconds after its claim within which a firing of another host must have begun its run.
 STARTING_S = 900.0
+_UNFINISHED = (FireState.STARTED, FireState.INTERRUPTED)
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +54,21 @@ def last_instants(settings: Settings, store: Store, now: datetime) -> Mapping[st
     """
     found = {plan.name: store.last_fire(plan.name, now) for plan in schedules(settings)}
     return {name: fire.instant for name, fire in found.items() if fire is not None}
+
+
+def list_lags(settings: Settings, store: Store, now: datetime) -> dict[str, float]:
+    """Seconds since the oldest due firing of each enabled schedule that has not ended, 0 without.
+
+    Before a tick settles them, firings that it will record as missed count.
+    """
+    lags = {}
+    for plan in (each for each in schedules(settings) if each.enabled):
+        last = store.last_fire(plan.name, now)
+        waiting = [last.instant] if last and last.state in _UNFINISHED else []
+        for item in due([plan], {plan.name: last.instant} if last else {}, now):
+            waiting += [*item.missed, *filter(None, [item.instant])]
+        lags[plan.name] = (now - waiting[0]).total_seconds() if waiting else 0.0
+    return lags
 
 
 def tick(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import TypeAlias
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from results_db.errors import NothingStoredError, UnknownError
 from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.serving.guard import Guard
+from tuner.serving.metrics import FarmFigures, Lags
 from tuner.serving.pages import FindKernels, Pages
 from tuner.views.runs import LARGEST
 
@@ -30,15 +32,20 @@ _Endpoint: TypeAlias = Callable[[Request], Response]
 
 
 def create_app(
-    store: Store, find_kernels: FindKernels, hosts: Collection[str], token: str | None = None
+    store: Store,
+    find_kernels: FindKernels,
+    hosts: Collection[str],
+    token: str | None = None,
+    lags: Lags = lambda now: {},
 ) -> Starlette:
     """The application over an open store, which it only reads.
 
     find_kernels: for the exported tables. hosts: the names that the Host header may have. token:
-    what every request must carry, if any.
+    what every request must carry, if any. lags: of schedules, for /metrics.
     """
     server = _Server(Pages(store, find_kernels))
-    routes = {
+    figures = FarmFigures(store, lags)
+    routes: dict[str, _Endpoint] = {
         "/": server.show_runs,
         "/runs": server.show_runs,
         "/live": server.tell_runs,
@@ -48,6 +55,9 @@ def create_app(
         "/runs/{run:int}/tasks/{task:int}": server.show_task,
         "/runs/{run:int}/files/{kind}": server.send_files,
         "/compare": server.show_comparison,
+        "/metrics": lambda request: Response(
+            generate_latest(figures), media_type=CONTENT_TYPE_LATEST
+        ),
         "/history": server.show_kernels,
         "/history/{kernel:path}": server.show_history,
     }
