@@ -229,6 +229,11 @@ CASES = {
         campaign(zone="Mars/Olympus"),
         "config.yaml:7: campaigns.nightly.schedule.timezone: unknown time zone 'Mars/Olympus'",
     ),
+    "no window": (
+        campaign().replace("cron:", "blackout: [Fri..Mon, 'Fri 18:00..Mo 06:00'], cron:"),
+        "config.yaml:7: campaigns.nightly.schedule.blackout[1]: 'Mo 06:00' is no day, date or "
+        "time; write Fri 18:00 or 2026-12-24",
+    ),
     "version missing": ("campaigns: {}\n", "config.yaml: version: missing"),
     "version newer": (
         "version: 2\n",

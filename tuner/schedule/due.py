@@ -11,15 +11,22 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from heapq import heappop, heappush
-from itertools import islice, takewhile
+from itertools import dropwhile, islice, takewhile
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from search_spaces.errors import TunerError
+from tuner.schedule.blackout import read_window
 from tuner.settings.sections import Settings
 
 #: How many missed firings are recorded, newest first.
 MISSED_ON_RECORD = 100
+#: Seconds within which a firing starts that nothing catches up: two ticks.
+PROMPT_S = 120.0
+#: How many firings are looked at for one outside all blackouts.
+_LOOKED_AT = 20_000
 #: The most by which clocks are put forward or back.
 _LONGEST_SHIFT = timedelta(hours=3)
 _ALIASES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -43,6 +50,23 @@ class Schedule:
     #: Seconds after its instant within which a firing may still start.
     grace_s: float = 3600.0
     enabled: bool = True
+    #: Windows of local time in which nothing starts, as `read_window` takes them.
+    blackout: tuple[str, ...] = ()
+    #: A firing starts later than its instant by less than this.
+    jitter_s: float = 0.0
+    #: Whether the newest missed firing starts within its grace.
+    catch_up: Literal["newest", "none"] = "newest"
+
+    def find_start(self, instant: datetime) -> datetime:
+        """When a firing may start: its delay follows from name and instant, on every host."""
+        drawn = sha256(f"{self.name} {instant.timestamp():.0f}".encode(errors="replace")).digest()
+        share = int.from_bytes(drawn[:6]) / 2**48
+        return instant + timedelta(microseconds=int(self.jitter_s * 1e6 * share))
+
+    def is_dark(self, now: datetime) -> bool:
+        """Whether nothing may start now."""
+        local = now.astimezone(_zone(self.timezone)).replace(tzinfo=None)
+        return any(read_window(text).covers(local) for text in self.blackout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +83,16 @@ class Due:
 def schedules(settings: Settings) -> list[Schedule]:
     """The schedules of all campaigns, by the campaign's name."""
     return [
-        Schedule(name, plan.cron, plan.timezone, plan.grace, plan.enabled)
+        Schedule(
+            name,
+            plan.cron,
+            plan.timezone,
+            plan.grace,
+            plan.enabled,
+            tuple(plan.blackout),
+            plan.jitter or 0.0,
+            plan.catch_up,
+        )
         for name, campaign in sorted(settings.campaigns.items())
         if (plan := campaign.schedule) is not None
     ]
@@ -99,30 +132,56 @@ def due(
     last: the newest recorded instant of each schedule; a schedule without one looks back one grace
     period. A recorded instant is never due again, also when the clock steps back. busy_since:
     nothing could start from then until now, so no firing of that period is late.
+
+    In a blackout nothing starts. What it keeps from starting is late without `catch_up`, and waits
+    for its end otherwise.
     """
     result = []
     for plan in plans:
-        if not plan.enabled:
+        dark, catches_up = plan.is_dark(now), plan.catch_up == "newest"
+        if not plan.enabled or (dark and catches_up):
             continue
-        first = (busy_since or now) - timedelta(seconds=plan.grace_s)
-        after = last.get(plan.name, first)
-        window = _backward(plan.cron, _zone(plan.timezone), now, after)
-        instants = list(islice(window, MISSED_ON_RECORD + 1))
+        grace = timedelta(seconds=plan.grace_s if catches_up else min(plan.grace_s, PROMPT_S))
+        first = (busy_since or now) - grace
+        instants = _list_ready(plan, now, last.get(plan.name), first)
         if not instants:
             continue
         newest, *older = instants
-        late = (now - newest).total_seconds() > plan.grace_s
-        late = late and (busy_since is None or newest < busy_since)
+        start = plan.find_start(newest)
+        late = now - start > grace and (busy_since is None or start < busy_since)
+        late = late or (not catches_up and (dark or plan.is_dark(start)))
         missed = instants if late else older
         result.append(Due(plan.name, None if late else newest, tuple(reversed(missed))))
     return result
 
 
+def _list_ready(
+    plan: Schedule, now: datetime, last: datetime | None, first: datetime
+) -> list[datetime]:
+    """The unrecorded instants up to the newest that may start at `now`, newest first.
+
+    first: where nothing is recorded, the earliest start.
+    """
+    after = last or first - timedelta(seconds=plan.jitter_s)
+    window = _backward(plan.cron, _zone(plan.timezone), now, after)
+    ready: Iterator[datetime] = dropwhile(lambda each: plan.find_start(each) > now, window)
+    if last is None:
+        ready = takewhile(lambda each: plan.find_start(each) > first, ready)
+    return list(islice(ready, MISSED_ON_RECORD + 1))
+
+
 def next_fires(plan: Schedule, now: datetime, count: int = 1) -> list[datetime]:
-    """The next instants of a schedule after `now`, in UTC; none when it is disabled."""
+    """The next instants of a schedule after `now`, in UTC; none when it is disabled.
+
+    Firings that would start in a blackout are left out.
+    """
     if not plan.enabled:
         return []
-    return list(islice(_forward(plan.cron, _zone(plan.timezone), now), count))
+    ahead = _forward(plan.cron, _zone(plan.timezone), now)
+    if plan.blackout:
+        near = islice(ahead, _LOOKED_AT)
+        ahead = (each for each in near if not plan.is_dark(plan.find_start(each)))
+    return list(islice(ahead, count))
 
 
 def _forward(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:

@@ -19,7 +19,7 @@ from results_db import Fire, RunInfo, Store, StoreAwayError, StoreError, StoreMo
 from results_db.stored_records import FireState, RunStatus
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
-from tuner.schedule.due import Due, due, schedules
+from tuner.schedule.due import Due, Schedule, due, schedules
 from tuner.settings.sections import Settings
 
 PERIOD_S = 60.0
@@ -90,6 +90,7 @@ def tick(
     recorded. An error of a run is recorded and does not prevent the next campaign from starting.
     """
     store.check_place()
+    plans = schedules(settings)
     ticked = clock()
     ticker = _Ticker(
         store,
@@ -97,8 +98,8 @@ def tick(
         start,
         stop or threading.Event(),
         lambda: now + timedelta(seconds=clock() - ticked),
+        {plan.name: plan for plan in plans},
     )
-    plans = schedules(settings)
     items = due(plans, last_instants(settings, store, now), now)
     names = {item.schedule for item in items if item.instant is not None}
     for plan in plans:
@@ -144,6 +145,7 @@ class _Ticker:
     start: Start
     stop: threading.Event
     now: Callable[[], datetime]
+    plans: Mapping[str, Schedule]
     done: list[Fire] = field(default_factory=list)
 
     def fire(self, items: list[Due]) -> None:
@@ -154,7 +156,8 @@ class _Ticker:
             if item.missed:
                 _log.warning("%s: %d firings were missed", item.schedule, len(item.missed))
                 self.store.record_missed(item.schedule, item.missed, self.host, self.now())
-            if item.instant is None:
+            # A blackout may have begun during the firing before.
+            if item.instant is None or self.plans[item.schedule].is_dark(self.now()):
                 continue
             fire = Fire(item.schedule, item.instant, FireState.STARTED, self.host)
             with _in_progress(fire):
@@ -165,6 +168,8 @@ class _Ticker:
     def resume(self, fire: Fire | None) -> None:
         """Resume a firing whose run was interrupted."""
         if fire is None or self.stop.is_set() or not self._interrupted(fire):
+            return
+        if self.plans[fire.schedule].is_dark(self.now()):
             return
         run = _run_of(self.store, fire)
         if run is not None and run.status == RunStatus.FINISHED:

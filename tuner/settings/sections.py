@@ -265,6 +265,13 @@ def split_limits(limits: object) -> dict[str, object]:
     return {"budget": budget, **whole}
 
 
+def _check_window(text: str) -> str:
+    from tuner.schedule.blackout import read_window
+
+    read_window(text)
+    return text
+
+
 class ScheduleConfig(SettingsSection):
     """When a campaign starts without a command."""
 
@@ -274,6 +281,14 @@ class ScheduleConfig(SettingsSection):
     """A name of the IANA database, such as Europe/Berlin."""
     grace: Seconds = 3600.0
     """How late a firing may still start."""
+    blackout: list[Annotated[str, AfterValidator(_check_window)]] = Field(default_factory=list)
+    """Windows in `timezone` in which nothing starts, such as `Fri 18:00..Mon 06:00`, `08:00..18:00`
+    or `2026-12-24..2026-12-26`."""
+    jitter: Seconds | None = None
+    """Each firing starts later by a fixed time below this, which name and instant decide."""
+    catch_up: Literal["newest", "none"] = "newest"
+    """`newest`: the newest missed firing starts, within `grace`; `none`: what misses its two
+    minutes or falls into a blackout stays missed."""
     enabled: bool = True
     """Whether the schedule starts runs."""
 
