@@ -100,17 +100,12 @@ def _baselines(
 def count_states(connection: Connection) -> dict[str, dict[str, int]]:
     """How many runs and trials have each status, and tasks of running runs each stage."""
     running = select(RUN.c.id).where(RUN.c.status == RunStatus.RUNNING)
-    states = {
-        "run": select(RUN.c.status, func.count()).group_by(RUN.c.status),
-        "task": select(TASK.c.stage, func.count())
-        .where(TASK.c.run_id.in_(running))
-        .group_by(TASK.c.stage),
-        "trial": select(TRIAL.c.status, func.count()).group_by(TRIAL.c.status),
-    }
-    return {
-        name: {f"{state}": count for state, count in connection.execute(query)}
-        for name, query in states.items()
-    }
+    found = {}
+    for name, state in (("run", RUN.c.status), ("task", TASK.c.stage), ("trial", TRIAL.c.status)):
+        query = select(state, func.count()).group_by(state)
+        query = query.where(TASK.c.run_id.in_(running)) if name == "task" else query
+        found[name] = {f"{each}": count for each, count in connection.execute(query)}
+    return found
 
 
 def count_device_compiles(connection: Connection, run_id: int) -> tuple[int, str]:

@@ -215,3 +215,22 @@ def test_a_pass_that_tells_nothing_leaves_a_candidate_with_the_reason(tuner, fol
     assert {row["state"] for row in rows} == {"candidate"}
     assert "the code of B is no longer here" in rows[0]["reason"]
     assert "same code and config" in rows[1]["reason"]
+
+
+def test_a_note_is_sent_and_the_next_one_begins_there(tuner, url, folder, webhook):
+    (folder / "config.yaml").write_text(CONFIG.format(port=webhook.server_port))
+    fill(url, kernel=HOSTILE)
+    fill(url, kernel=HOSTILE, gain=0.7)
+    webhook.status[0] = 500
+    assert "it answered 500" in tuner("note", "--send").error
+    webhook.status[0] = 200
+    assert tuner("note", "--send").code == 0
+    head, *lines = webhook.texts[1].splitlines()
+    assert head.startswith("tuner since 2")
+    assert lines[:2] == ["runs 2", "trials 2"]
+    assert lines[4].startswith("faster 2 ")
+    assert len(lines) == 5
+    assert not {"<", ">", "\x1b"} & set(webhook.texts[1])
+    assert json.loads(tuner("note", "-f", "json").out)[0]["text"] == 0
+    assert json.loads(tuner("note", "--since", "9d", "-f", "json").out)[0]["text"] == 2
+    assert tuner("db", "check").code == 0

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -133,18 +130,6 @@ def test_the_pages_serve_them_behind_the_token(tmp_path):
         assert fetch(address, "/metrics")[0].status == 401
         answer, content = fetch(address, "/metrics", Authorization="Bearer secret")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    assert parse(content.decode())["tuner_runs"] == {("finished",): 2}
-
-
-def test_the_scheduler_serves_them(tmp_path):
-    fill(tmp_path)
-    command = [sys.executable, "-m", "tuner", "schedule", "serve", "--metrics", "0"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        address = next(line for line in server.stderr if "metrics at " in line).split()[-1]
-        _, content = fetch(address, "/metrics")
-        server.send_signal(signal.SIGTERM)
-        assert server.wait() == 0
     assert parse(content.decode())["tuner_runs"] == {("finished",): 2}
 
 

@@ -100,11 +100,8 @@ def notify(store: Store, webhook: str) -> Iterator[str]:
             yield f"notify.webhook was not told of {name} {about.id}: {failure}"
 
 
-def describe(store: Store, about: RegressionRecord | QuarantineRecord) -> str:
-    """A regression, or a card in quarantine, in one line."""
-    if isinstance(about, QuarantineRecord):
-        return f"tuner: {about.device:.200} {about.card:.80} is in quarantine: {about.reason:.300}"
-    regression = about
+def describe(store: Store, regression: RegressionRecord) -> str:
+    """A regression in one line."""
     task = store.task(regression.task_id)
     ratio = regression.log_ratio
     size = f"{ratio.ratio - 1:.1%} " if ratio else ""
@@ -122,13 +119,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post_text(url: str, text: str) -> str:
+def post_text(url: str | None, *lines: str) -> str:
     """Send a text; returns why it failed in one line, without the address, or empty text.
 
     Characters that Slack or a terminal would interpret are escaped, and the end of a long text is
     left out.
     """
-    escaped = "".join(_ENTITIES.get(character, character) for character in inert(text)[:_MOST])
+    if url is None:
+        return "it is not set"
+    text = "\n".join(map(inert, lines))[:_MOST]
+    escaped = "".join(_ENTITIES.get(character, character) for character in text)
     request = urllib.request.Request(
         url, json.dumps({"text": escaped}).encode(), {"Content-Type": "application/json"}
     )

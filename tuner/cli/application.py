@@ -47,6 +47,7 @@ _COMMANDS = {
     "serve": "report:serve",
     "history": "history:history",
     "regressions": "history:regressions",
+    "note": "morning_note:tell_note",
     "compare": "compare:compare",
     "tag": "stored_runs:tag",
     "forget": "stored_runs:forget",

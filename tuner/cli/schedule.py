@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,12 +105,6 @@ def tick(
 def serve(
     config: ConfigOption = None,
     quiet: Annotated[bool, flag("--quiet", "-q", help="Show no progress.")] = False,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, metavar="PORT", help="Serve /metrics for Prometheus on this machine."
-        ),
-    ] = None,
 ) -> None:
     """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which drain the run in progress."""
     from tuner.schedule.ticker import serve as serve_until
@@ -120,29 +113,7 @@ def serve(
     warn_of_job_folders(settings)
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         note(f"serving the schedules of {base}; Ctrl-C drains and stops")
-        with nullcontext() if metrics is None else _serve_metrics(settings, metrics):
-            serve_until(lambda: _note_fires(service.tick()), service.stop, report=note)
-
-
-@contextmanager
-def _serve_metrics(settings: Settings, port: int) -> Iterator[None]:
-    """Serve the farm's figures at a port of this machine, for the length of the block."""
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    from tuner.schedule.ticker import list_lags
-    from tuner.serving.metrics import FarmFigures
-
-    # A store of its own: that of the service waits while the database is away.
-    with store_of(settings) as store:
-        registry = CollectorRegistry()
-        registry.register(FarmFigures(store, partial(list_lags, settings, store)))
-        server, _ = start_http_server(port, "127.0.0.1", registry)
-        note(f"metrics at http://127.0.0.1:{server.server_port}/metrics")
-        try:
-            yield
-        finally:
-            server.shutdown()
-            server.server_close()
+        serve_until(lambda: _note_fires(service.tick()), service.stop, report=note)
 
 
 @contextmanager
