@@ -96,7 +96,7 @@ def _list_costs(store: Store, runs: dict[int, RunInfo]) -> Iterator[Event]:
     yield {"what": "runs", "text": len(runs)}
     trials = sum(task.trials for run_id in runs for task in store.overview(run_id))
     yield {"what": "trials", "text": trials}
-    for what, key in (("device hours", "device_s"), ("wall hours", "elapsed_s")):
+    for what, key in (("device hours", "device_s"), ("run hours", "elapsed_s")):
         known = (run.summary.get(key) for run in runs.values())
         seconds = sum(each for each in known if isinstance(each, int | float))
         yield {"what": what, "text": round(seconds / 3600, 2)}
