@@ -70,7 +70,7 @@ def test_a_note_has_all_that_happened_and_nothing_that_did_before(url):
         "runs 4",
         "trials 3",
         "device hours 1.5",
-        "wall hours 2.5",
+        "run hours 2.5",
         faster,
         f"slower +3.0% [+2.0%, +4.1%] candidate 3 scale {SIZES} NVIDIA H200",
         f"slower +5.1% [+4.1%, +6.2%] confirmed 1 scale {SIZES} NVIDIA H200",
@@ -84,7 +84,7 @@ def test_a_note_has_all_that_happened_and_nothing_that_did_before(url):
     ]
     assert sorted(lines) == sorted(expected)
     # A card in quarantine is news until it is admitted.
-    assert later == ["runs 0", "trials 0", "device hours 0.0", "wall hours 0.0", expected[8]]
+    assert later == ["runs 0", "trials 0", "device hours 0.0", "run hours 0.0", expected[8]]
 
 
 def test_it_is_printed_for_people_and_for_programs(tuner, url):
