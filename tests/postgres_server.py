@@ -39,6 +39,40 @@ class PostgresServer:
     def admin(self) -> str:
         return self.url.replace("+psycopg", "") + "/postgres"
 
+    @contextmanager
+    def replicate(self) -> Iterator[PostgresServer]:
+        """A standby that has every commit before it is answered; `promote` makes it the server."""
+        binaries, folder = Path(self.control[0]).parent, Path(tempfile.mkdtemp(prefix="pg"))
+        data, port = folder / "data", _free_port()
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres")
+        control = [self.control[0], "-D", f"{data}", *self.control[3:-1], f"{folder / 'log'}"]
+        options = f"-p {port} -k {folder} -c fsync=off -c listen_addresses=127.0.0.1"
+        server = PostgresServer(f"postgresql+psycopg://tuner@127.0.0.1:{port}", control, options)
+        source = self.url.replace("+psycopg", "")
+        copy = ["-d", source, "-D", f"{data}", "--write-recovery-conf", "--checkpoint=fast"]
+        try:
+            _serve([f"{binaries / 'pg_basebackup'}", *copy])
+            server.start()
+            self._wait_for_standbys("'*'")
+            yield server
+            server.stop()
+        finally:
+            self._wait_for_standbys("''")
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _wait_for_standbys(self, names: str) -> None:
+        """Answer commits once these have them too."""
+        import psycopg
+
+        with psycopg.connect(self.admin, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = {names}".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        """Let a standby take writes."""
+        _serve([*self.control, "promote"])
+
     def start(self) -> None:
         _serve([*self.control, "-o", self.options, "start"])
 

@@ -89,6 +89,26 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     assert before.items() <= farm.stored()[1].items()
 
 
+@pytest.mark.full
+def test_a_run_goes_on_with_the_standby_of_a_lost_server(
+    postgres: PostgresServer, farm: PostgresFarm
+) -> None:
+    with postgres.replicate() as standby:
+        servers = [each.url.rpartition("@")[2] for each in (postgres, standby)]
+        hosts = "&".join(f"host={each}" for each in servers)
+        name = farm.url.rpartition("/")[2]
+        alone = f"postgresql+psycopg://tuner@{servers[1]}/{name}"
+        farm.url = f"postgresql+psycopg://tuner@/{name}?{hosts}&target_session_attrs=read-write"
+        with farm.driver() as driver:
+            wait_until(lambda: farm.count() >= 3)
+            with away(postgres):
+                standby.promote()
+                farm.ended(driver)
+        farm.url = alone
+        assert_whole(farm)
+    farm.assert_gone()
+
+
 def _freeze(postgres: PostgresServer, driver: int) -> int:
     """Stop the driver's server process between two of its transactions."""
     state = "SELECT pid, state FROM pg_stat_activity WHERE application_name = %s"
