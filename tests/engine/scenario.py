@@ -274,7 +274,7 @@ def outcome(job, candidate, reference, drift, rng, true_us) -> Timing | Failure:
         return Failure(Status.CORRECTNESS, "relative error 0.3 over 0.01 (seed 1)")
     name, bits = config_key(candidate.config), None
     if job.rows is not None and candidate.binary_hash not in job.verified:
-        bits = toy_bits(candidate.config)
+        bits = f"{job.rows.low}-{toy_bits(candidate.config)}"
         if job.rows.bits not in ("", bits):
             return Failure(Status.CORRECTNESS, "rows have other bits")
     if job.mode is Mode.VERIFY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -40,13 +41,13 @@ def best_us(size: int) -> float:
 
 def search(
     time_us=crossing_us, sizes=None, held_out=(), searches=8, seed=0, trials=25, only=None,
-    places=None, run=True, before=None, numerics="any", **world,
+    places=None, run=True, before=None, numerics="any", known=(), **world,
 ) -> World:  # fmt: skip
     """before: the world of a run that was interrupted; this one resumes it."""
     sizes = sizes or Range(16, 4096)
     specs = [
         replace(
-            spec(number, seed=number, budget=TaskBudget(trials=trials, polish=5)),
+            spec(number, seed=number, budget=TaskBudget(trials=trials, polish=5), known=known),
             workload=Workload.of(n=size),
             place=RangePlace((("n", sizes),), GAIN, searches, between, size in held_out),
             protocol=MeasurementProtocol(numerics=numerics),
@@ -499,3 +500,43 @@ def test_the_chosen_bits_hold_for_a_run_that_is_resumed(steps):
     begun = search(time_us=leaning_us, numerics="batch_invariant", stop_after=steps)
     resumed = search(time_us=leaning_us, numerics="batch_invariant", before=begun)
     assert len(shipped_bits(begun) | shipped_bits(resumed)) == 1
+
+
+@pytest.mark.parametrize("records", [7, 17, 36, 60])
+def test_a_run_that_is_drained_before_or_after_the_choice_ends(records):
+    world = search(
+        time_us=leaning_us, numerics="batch_invariant", seed=2, trials=12, drain_after=records
+    )
+    assert world.finish.status == "interrupted"
+    assert len(shipped_bits(world)) <= 1
+
+
+@pytest.mark.parametrize("only", [{4096, 575}, {64, 88, 128}, {16, 256, 1024, 2048}])
+def test_filters_may_leave_ends_out(only):
+    """Sizes whose neighbours are left out have a part in the choice of bits; none waits forever."""
+    world = search(
+        time_us=leaning_us, numerics="batch_invariant", trials=12, only=only, held_out=[min(only)]
+    )
+    assert world.finish.status == "finished"
+    assert len(shipped_bits(world)) == 1
+
+
+def test_a_size_that_was_held_out_ends_where_nothing_was_chosen():
+    """As in a run that is resumed after the ends and the middle have found nothing."""
+    world = search(numerics="batch_invariant", only={100, 200}, held_out=(100, 200))
+    assert world.finish.status == "finished"
+    assert not shipped_bits(world)
+
+
+def test_verdicts_of_other_rows_are_not_reused():
+    """Digests of a range that begins elsewhere, and refusals for bits that were chosen then."""
+    before = search(time_us=leaning_us, numerics="batch_invariant", trials=12)
+    named = [
+        replace(each, row_bits=each.row_bits and each.row_bits.replace("16", low))
+        for low, (_, each) in zip(cycle(("1", "16")), before.records, strict=False)
+    ]
+    world = search(time_us=leaning_us, numerics="batch_invariant", trials=12, known=named)
+    reused = [each for _, each in world.records if each.source == "reused"]
+    assert reused
+    assert all(f"{each.row_bits}".startswith("16-") for each in reused if each.row_bits)
+    assert None not in {each.row_bits for each in reused if each.status == "correctness"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
@@ -115,3 +118,31 @@ def test_another_word_is_refused(both):
         pass
     with pytest.raises(TunerError, match="numerics is 'exact'"):
         ops.patch(nn.Linear(2, 2), numerics="exact")
+
+
+class Waits(Reports):
+    """Says it after another call has begun, or has ended."""
+
+    def forward(self, wait):
+        wait()
+        return super().forward(1)
+
+
+def test_calls_of_several_models_at_once_all_get_it(both):
+    """The first call ends while the second one runs."""
+    first, second = Waits(), Waits()
+    for model in (first, second):
+        ops.patch(model, numerics="batch_invariant")
+    began = threading.Event()
+
+    def let_first_end():
+        began.set()
+        wait([one])
+
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(first, began.wait)
+        while choose(problem(100)).config != OTHER:
+            time.sleep(0.001)
+        two = pool.submit(second, let_first_end)
+        assert [each.result()[1] for each in (one, two)] == [OTHER, OTHER]
+    assert choose(problem(100)).config == CONFIG

@@ -143,7 +143,7 @@ class Engine:
             # Each of these may make the others possible.
             new: list[Instruction] = self._open_tasks()
             new += self._builds.orders(self._active(), now)
-            chosen = self._ranges.choose_bits()
+            chosen = not self.draining and self._ranges.choose_bits()
             for task in self._active():
                 new += task.settle(draining=self.draining)
             ready = [task for task in self._active() if not task.measure_faults.pausing(now)]

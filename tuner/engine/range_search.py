@@ -130,10 +130,13 @@ class _OneRange:
     row_bits: str = ""
 
     def list_deciding(self) -> list[Task]:
-        """The tasks whose searches decide about the bits of rows."""
-        tasks = [*self.tasks.values()]
-        ends = [task for task in tasks if task.spec.place and task.spec.place.between is None]
-        return ends or tasks
+        """The tasks whose searches decide about the bits of rows: those that wait for no others."""
+        places = [(task, task.spec.place) for task in self.tasks.values()]
+        return [task for task, place in places if place and not self.waits_between(place)]
+
+    def waits_between(self, place: RangePlace) -> bool:
+        """Whether a size waits for those between which it lies; filters may leave these out."""
+        return place.between is not None and all(map(self.has, place.between))
 
     def update(self) -> None:
         """Take the outcomes of the tasks that are over by now."""
@@ -191,6 +194,7 @@ class RangeSearches:
         leaders: dict[_Key, _OneRange] = {}
         #: By the number of the task.
         self._ranges: dict[int, _OneRange] = {}
+        awaiting: dict[int, _OneRange] = {}
         for task in tasks:
             if (place := task.spec.place) is not None:
                 key = _key_of(task.spec, place)
@@ -203,6 +207,8 @@ class RangeSearches:
                         leader.followers.append(group)
                 group = by_key[key]
                 self._ranges[task.spec.task_id] = group
+                if task.spec.awaits_bits:
+                    awaiting[id(group)] = group
                 if not place.held_out:
                     group.tasks[task.spec.workload.size(place.dim)] = task
         for each in finished:
@@ -212,11 +218,7 @@ class RangeSearches:
                 by_key[each.key].before += each.searched
                 by_key[each.key].row_bits = by_key[each.key].row_bits or each.row_bits
         #: Ranges whose bits of rows are to be chosen.
-        self._undecided = [
-            group
-            for group in by_key.values()
-            if not group.row_bits and any(each.spec.awaits_bits for each in group.tasks.values())
-        ]
+        self._undecided = [group for group in awaiting.values() if not group.row_bits]
 
     def choose_bits(self) -> bool:
         """Choose the bits of rows where the searches for that are over; whether any were chosen."""
@@ -224,7 +226,7 @@ class RangeSearches:
         for group in undecided:
             deciding = group.list_deciding()
             held = [task for task in deciding if task.is_held]
-            if held and all(task.is_held or task.stage is Stage.DONE for task in deciding):
+            if all(task.is_held or task.stage is Stage.DONE for task in deciding):
                 group.row_bits = _choose_bits(held)
                 for task in held:
                     task.keep_to_bits(group.row_bits)
@@ -256,7 +258,7 @@ class RangeSearches:
         if group.row_bits and task.spec.awaits_bits:
             task.keep_to_bits(group.row_bits)
         if place.held_out:
-            if not all(each in group.known for each in group.tasks):
+            if task.spec.awaits_bits or not all(each in group.known for each in group.tasks):
                 return None
             served = _find_served(group, place, size)
             starts = [*_list_winners(group, size)]
@@ -266,7 +268,7 @@ class RangeSearches:
         if place.between is None:
             return _plan_end(group, task, size)
         if not all(each in group.known for each in place.between):
-            return None if all(map(group.has, place.between)) else Opening()
+            return None if group.waits_between(place) else Opening()
         lower, upper = (group.known[each] for each in place.between)
         both = f"{place.dim}={place.between[0]} and {place.between[1]}"
         if _has_searched(task.spec.finished):

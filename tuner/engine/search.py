@@ -40,7 +40,7 @@ class Search:
         self.trials = TrialTable()
         self.ranking = Ranking(spec)
         self.asker = Asker(spec, self.trials, self.ranking)
-        self._known = {config_key(r.config): r for r in spec.known}
+        self._known = {config_key(r.config): r for r in spec.known if spec.may_reuse(r)}
         self._noise_of, self._noise = 0, 0.0
         for record in spec.finished:
             self._learn(self.trials.restore(self._refuse_other_bits(record)))

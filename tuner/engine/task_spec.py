@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from results_db.stored_records import TaskInfo, TrialRecord
-from search_spaces.records import Config, Device, Value
+from search_spaces.records import Config, Device, Status, Value
 from search_spaces.size_range import RangePlace
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
@@ -132,6 +132,17 @@ class TaskSpec(MeasuredTask):
     def awaits_bits(self) -> bool:
         """Whether it is not chosen yet which bits rows have."""
         return self.rows is not None and not self.row_bits and not self.compile_only
+
+    def may_reuse(self, known: TrialRecord) -> bool:
+        """Whether the verdict of an earlier run holds here.
+
+        Refusals may come from bits that were chosen there, and digests from other rows.
+        """
+        if self.rows is None:
+            return True
+        if known.row_bits is None:
+            return known.status is not Status.CORRECTNESS
+        return known.row_bits.startswith(f"{self.rows.low}-")
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""

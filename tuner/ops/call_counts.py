@@ -52,17 +52,18 @@ class Scope:
         """Operators decide as here, and count here, until the block ends."""
         former = os.environ.get(_TABLES)
         os.environ[_TABLES] = os.pathsep.join(filter(None, [*self._tables, former]))
-        self._exchange()
+        self.exchange()
         try:
             yield
         finally:
-            self._exchange()
+            self.exchange()
             if former is None:
                 del os.environ[_TABLES]
             else:
                 os.environ[_TABLES] = former
 
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
+        """Decide and count as here from now on, and keep here what did so before."""
         for name, kept in self._kept.items():
             self._kept[name] = OPERATORS[name].exchange(kept)
         self._version = exchange_version(self._version)
@@ -74,8 +75,11 @@ class Scope:
         return [each for each in found if each.kernel]
 
 
-#: The decisions under numerics that were asked for before, while nothing asks for these.
-_idle: dict[str, Scope] = {}
+#: What the open blocks of all threads ask for, the last of which counts; and the decisions under
+#: the other numerics.
+_asked: list[str] = []
+_asking = threading.Lock()
+_idle: list[Scope] = []
 BEFORE_FORGETTING.append(lambda _: _idle.clear())
 
 
@@ -90,15 +94,24 @@ def numerics(kind: str) -> Iterator[None]:
     """
     if kind not in (ANY, BATCH_INVARIANT):
         raise TunerError(f"numerics is {kind!r}", f"it is {ANY!r} or {BATCH_INVARIANT!r}")
-    if kind == numerics_of_calls():
-        yield
-        return
-    scope = _idle.pop(kind, None) or Scope()
+    with _asking:
+        _asked.append(kind)
+        _decide_as_asked()
     try:
-        with scope.active(), require(kind):
-            yield
+        yield
     finally:
-        _idle[kind] = scope
+        with _asking:
+            del _asked[max(at for at, each in enumerate(_asked) if each == kind)]
+            _decide_as_asked()
+
+
+def _decide_as_asked() -> None:
+    kind = _asked[-1] if _asked else ANY
+    if kind != numerics_of_calls():
+        scope = _idle.pop() if _idle else Scope()
+        scope.exchange()
+        require(kind)
+        _idle.append(scope)
 
 
 class Misses:

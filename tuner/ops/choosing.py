@@ -155,15 +155,10 @@ def numerics_of_calls() -> str:
     return _numerics
 
 
-@contextlib.contextmanager
-def require(numerics: str) -> Iterator[None]:
-    """Decide calls by tables of these numerics meanwhile."""
+def require(numerics: str) -> None:
+    """Decide calls by tables of these numerics from now on."""
     global _numerics
-    former, _numerics = _numerics, numerics
-    try:
-        yield
-    finally:
-        _numerics = former
+    _numerics = numerics
 
 
 @contextlib.contextmanager
