@@ -32,6 +32,8 @@ from results_db.promotion_records import CardTime
 _LEAST, _FAR = 0.008, 0.05
 #: Standard errors that are sure: of two runs, and of one, which then has no part in what is usual.
 _SURE, _ODD = 5.0, 3.5
+#: The least share of the mean of two runs that each of them has.
+_ALIKE = 1 / 3
 #: Baselines of less time in us vary by 2 % and more between sessions that nothing distinguishes.
 _SHORT_US = 20.0
 #: The least deviation of a confirmation and of a card's night: baselines of `_SHORT_US` and more
@@ -41,12 +43,15 @@ _OF_TIME, _OF_CARD, _OF_COPY = 0.01, 0.002, 0.003
 _FEWEST_TIMES, _FEWEST_CARDS = 3, 5
 #: In how many earlier runs a card, and what was timed, must have been.
 _FEWEST_EARLIER = 3
-_TURNS = 8
+#: The most turns of the median polish, and the change of all levels at which it ends.
+_TURNS, _SETTLED = 8, 1e-4
 #: The share of voided confirmations above which a card has a fault, and the fewest of them.
 _VOIDED, _FEWEST_VOIDED = 0.2, 3
 #: The median of standard normal deviations.
 _NORMAL = 1.4826
 _Rates: TypeAlias = Mapping[str, Sequence[float]]
+#: What was timed, the card, the run, ln(time).
+_Log: TypeAlias = tuple[tuple[Hashable, ...], str, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +115,15 @@ def list_card_runs(
         if after is None or (each.confirmed_at and each.confirmed_at > after):
             by_run[each.run_id].append(each)
     found: list[CardRun] = []
-    earlier: list[CardTime] = []
+    earlier: list[_Log] = []
     rates: dict[str, list[float]] = defaultdict(list)
     for run_id in sorted(by_run):
         judged = _judge_run(by_run[run_id], earlier, rates)
         found += judged
         sound = {each.card for each in judged if not each.is_odd}
         usual = [each for each in by_run[run_id] if each.card in sound]
-        earlier += usual
+        logs = [(e.what, e.card, run_id, math.log(e.us)) for e in usual if e.us >= _SHORT_US]
+        earlier += logs
         for card, own in _group(usual).items():
             if rate := _find_rate(own):
                 rates[card].append(rate)
@@ -147,7 +153,9 @@ def _describe_drift(before: CardRun, now: CardRun) -> str:
         both = Drift(
             (old.value + new.value) / 2, math.hypot(old.error, new.error) / 2, f"{name} of two runs"
         )
-        if abs(both.value) > max(_LEAST, _SURE * both.error):
+        # One night that is far off is not two.
+        alike = min(old.value / both.value, new.value / both.value) if both.value else 0.0
+        if abs(both.value) > max(_LEAST, _SURE * both.error) and alike > _ALIKE:
             return f"{both}"
     return ""
 
@@ -159,9 +167,7 @@ def _group(times: Iterable[CardTime]) -> dict[str, list[CardTime]]:
     return found
 
 
-def _judge_run(
-    times: Sequence[CardTime], earlier: Sequence[CardTime], rates: _Rates
-) -> list[CardRun]:
+def _judge_run(times: Sequence[CardTime], earlier: Sequence[_Log], rates: _Rates) -> list[CardRun]:
     by_card, known = _group(times), _Usual(earlier)
     by_times = {card: found for card, own in by_card.items() if (found := known.find_drift(own))}
     apart = _find_spread(rates.values())
@@ -225,8 +231,7 @@ def _find_copy_drift(rate: float | None, earlier: Sequence[float], apart: float)
 class _Usual:
     """What earlier runs say of the work of everything timed, and of the level of each card."""
 
-    def __init__(self, times: Sequence[CardTime]) -> None:
-        logs = [(e.what, e.card, e.run_id, math.log(e.us)) for e in times if e.us >= _SHORT_US]
+    def __init__(self, logs: Sequence[_Log]) -> None:
         self._level: dict[str, float] = defaultdict(float)
         self._work: dict[Hashable, float] = {}
         self._seen = Counter(what for what, *_ in logs)
@@ -235,6 +240,7 @@ class _Usual:
             runs[card].add(run_id)
         self._runs = {card: len(each) for card, each in runs.items()}
         for _ in range(_TURNS):
+            former = dict(self._level)
             of_work: dict[Hashable, list[float]] = defaultdict(list)
             for what, card, _, x in logs:
                 of_work[what].append(x - self._level[card])
@@ -244,6 +250,8 @@ class _Usual:
                 of_card[card][run_id].append(x - self._work[what])
             for card, by_run in of_card.items():
                 self._level[card] = median(map(median, by_run.values()))
+            if all(abs(e - former.get(card, 0.0)) < _SETTLED for card, e in self._level.items()):
+                break
 
     def find_drift(self, own: Sequence[CardTime]) -> Drift | None:
         """The drift of one card in one run, by its times."""

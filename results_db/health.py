@@ -12,7 +12,7 @@ from results_db import convert, migrate, query
 from results_db.columns import Json, Samples
 from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
-from results_db.promotion_records import PromotionRecord, RegressionRecord
+from results_db.promotion_records import PromotionRecord, QuarantineRecord, RegressionRecord
 from results_db.stored_records import (
     BaselineRecord,
     ExportInfo,
@@ -31,6 +31,7 @@ from results_db.tables import (
     MEASUREMENT,
     METADATA,
     PROMOTION,
+    QUARANTINE,
     REGRESSION,
     RUN,
     SCHEDULE_FIRE,
@@ -227,6 +228,7 @@ _READERS: Mapping[Table, tuple[Select[Any], Callable[[Any], object]]] = {
     EXPORT: _reader(EXPORT, ExportInfo),
     PROMOTION: _reader(PROMOTION, PromotionRecord),
     REGRESSION: _reader(REGRESSION, RegressionRecord),
+    QUARANTINE: _reader(QUARANTINE, QuarantineRecord),
 }
 #: Rows that are loaded at once.
 _AT_ONCE = 500

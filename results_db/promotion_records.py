@@ -80,7 +80,7 @@ class QuarantineRecord:
     device: str
     #: Why, in one line.
     reason: str
-    #: Results of this card do not count from then until it was found.
+    #: Results of this card do not count from then until it is admitted: other runs may go on.
     since: datetime
     found_at: datetime
     #: When the webhook was told.
@@ -90,9 +90,9 @@ class QuarantineRecord:
 
     def covers(self, clocks: Mapping[str, float | str], at: datetime | None) -> bool:
         """Whether a result does not count, by what the monitor recorded, and when."""
-        return (
-            clocks.get("card") == self.card and at is not None and self.since <= at <= self.found_at
-        )
+        if clocks.get("card") != self.card or at is None:
+            return False
+        return self.since <= at and (self.admitted_at is None or at <= self.admitted_at)
 
 
 # -- what a promotion of a run's results to published tables decided, entry by entry ---------------

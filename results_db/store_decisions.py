@@ -6,6 +6,7 @@ A regression is raised once, decided, notified once and acknowledged.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -129,45 +130,68 @@ class DecisionStore(Transactions):
 
     def admit_card(self, card: str) -> bool:
         """Let a card work again; False if it is in no quarantine."""
-        found = next((e for e in self.quarantines() if e.card == card and not e.admitted_at), None)
+        # Of two drivers that found it at once, each may have stored a quarantine.
+        column = QUARANTINE.c
+        statement = update(QUARANTINE).where(column.card == card, column.admitted_at.is_(None))
         now = {"admitted_at": datetime.now(UTC)}
-        return found is not None and self._change(QUARANTINE, found.id, now)
+        return self._write(lambda each: bool(each.execute(statement.values(**now)).rowcount))
 
     def list_card_times(self, runs: int = 60) -> list[CardTime]:
         """What each card has timed in confirmations of the newest runs, oldest run first."""
         newest = select(RUN.c.id).order_by(RUN.c.id.desc()).limit(runs)
         task = TASK.c
         what = KERNEL.c.name, task.workload_id, DEVICE.c.fingerprint, task.toolchain_id
-        query = (
-            select(task.run_id, DEVICE.c.name, SELECTION.c.clocks, SELECTION.c.confirmed_at)
-            .add_columns(*what, task.protocol, BASELINE.c.name, BASELINE.c.median_us)
-            .select_from(TASKS.join(SELECTION).join(BASELINE, BASELINE.c.task_id == task.id))
+        confirmed = (
+            select(task.id, task.run_id, DEVICE.c.name, SELECTION.c.clocks)
+            .add_columns(SELECTION.c.confirmed_at, *what, task.protocol)
+            .select_from(TASKS.join(SELECTION))
+            .where(task.run_id.in_(newest))
+            .order_by(task.run_id, task.id)
+        )
+        timed = (
+            select(task.id, BASELINE.c.name, BASELINE.c.median_us)
+            .select_from(TASK.join(BASELINE))
             .where(task.run_id.in_(newest), BASELINE.c.median_us > 0)
-            .order_by(task.run_id, task.id, BASELINE.c.position)
+            .order_by(BASELINE.c.position)
         )
 
         def read(connection: Connection) -> list[CardTime]:
-            found: dict[tuple[Any, ...], CardTime] = {}
-            rows = connection.execute(query)
-            for run_id, device, clocks, confirmed_at, *what, us in rows:
-                if card := clocks.get("card"):
-                    # An outcome that a later run took over was measured once.
-                    key = (card, confirmed_at, *what)
-                    each = CardTime(run_id, card, device, (*what,), us, clocks, confirmed_at)
-                    found.setdefault(key, each)
-            return list(found.values())
+            times: dict[int, list[tuple[str, float]]] = defaultdict(list)
+            for task_id, name, us in connection.execute(timed):
+                times[task_id].append((name, us))
+            found: list[CardTime] = []
+            seen = set()
+            for task_id, run_id, device, clocks, at, *what in connection.execute(confirmed):
+                card = clocks.get("card")
+                # An outcome that a later run took over was measured once.
+                if card and (key := (card, at, *what)) not in seen:
+                    seen.add(key)
+                    found += [
+                        CardTime(run_id, card, device, (*what, name), us, clocks, at)
+                        for name, us in times[task_id]
+                    ]
+            return found
 
         return self._read(read)
 
-    def list_confirming_cards(self, key: TaskKey, winner: Config) -> set[str]:
-        """The cards on which confirmations of any run with this reuse key had this winner."""
+    def list_confirming_cards(
+        self, key: TaskKey, winner: Config, away: Sequence[QuarantineRecord] = ()
+    ) -> set[str]:
+        """The cards on which confirmations of any run with this reuse key had this winner.
+
+        away: what these cover does not count.
+        """
         query = (
-            select(SELECTION.c.clocks)
+            select(SELECTION.c.clocks, SELECTION.c.confirmed_at)
             .select_from(TASK.join(SELECTION))
             .where(TASK.c.reuse_key == reuse_key(key), SELECTION.c.winner == dict(winner))
         )
-        found = self._read(lambda each: each.execute(query).scalars().all())
-        return {f"{clocks['card']}" for clocks in found if "card" in clocks}
+        found = self._read(lambda each: each.execute(query).all())
+        return {
+            f"{clocks['card']}"
+            for clocks, at in found
+            if "card" in clocks and not any(each.covers(clocks, at) for each in away)
+        }
 
     # -- notices -------------------------------------------------------------------------------
     def claim_notice(self, about: RegressionRecord | QuarantineRecord) -> bool:

@@ -82,6 +82,39 @@ def test_a_table_says_how_many_cards_confirmed_an_entry(tuner, folder, url):
     assert {e["provenance"]["cards"] for e in json.loads(path.read_text())["entries"]} == {3}
 
 
+def test_what_a_card_in_quarantine_confirms_counts_nowhere(tuner, folder, url):
+    """Drivers that began before go on, and what they confirm counts after an admission alone."""
+
+    def export(run_id):
+        found = tuner("export", run_id, "-o", f"out{run_id}")
+        entries = [
+            entry["provenance"]["cards"]
+            for path in (folder / f"out{run_id}").rglob("*.json")
+            for entry in json.loads(path.read_text())["entries"]
+        ]
+        return entries, found.err
+
+    fill_nights(url, 2, drifting_from=99, cards=("GPU-1", "GPU-2"))
+    with Store.open(url) as store:
+        store.quarantine("GPU-4", DEVICE.name, "smells of smoke", datetime.now(UTC))
+    fill_nights(url, 2, drifting_from=99, cards=("GPU-4", "GPU-3"))
+    entries, warned = export(3)
+    assert not entries
+    assert "confirmed on GPU-4, in quarantine then" in warned
+    assert export(4)[0] == [3] * 8
+    assert tuner("workers", "admit", "GPU-4").code == 0
+    fill_nights(url, 1, drifting_from=99, cards=("GPU-4",))
+    assert export(5)[0] == [4] * 8
+    assert not export(3)[0]
+
+
+def test_cards_are_listed_where_the_database_cannot_be_read(tuner, folder, url):
+    (folder / "results").mkdir(exist_ok=True)
+    (folder / "results" / "tuner.db").write_bytes(b"no database" * 100)
+    result = tuner("workers", "list")
+    assert (result.code, "calibrations are left out" in result.err) == (0, True)
+
+
 #: The card of a simulated runner.
 SIMULATED = "SIM-0"
 
@@ -123,6 +156,7 @@ def test_what_a_suspect_card_has_measured_is_measured_again(tuner, replay, url):
     ("arguments", "message"),
     [
         (("quarantine", "GPU-9", "--reason", "why"), "no card 'GPU-9' is here or in the database"),
+        (("quarantine", "", "--reason", "why"), "no card '' is here or in the database"),
         (("admit", "GPU-9"), "GPU-9 is in no quarantine"),
         (("quarantine", CARD, "--reason", "why"), "GPU-1 is in quarantine"),
     ],

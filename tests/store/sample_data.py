@@ -203,3 +203,4 @@ def fill(store: Store) -> None:
     store.finish_fire("nightly", NOON, "finished", task.run_id)
     store.record_promotions(PROMOTIONS)
     store.raise_regression(task.task_id, task.task_id, task.run_id, STEP)
+    store.quarantine("GPU-1", "NVIDIA H200", "smells of smoke", NOON)

@@ -59,6 +59,12 @@ def test_two_nights_in_a_row_and_the_reason(factor):
     assert found.reason == f"3.0% {word} than in its earlier runs (times of two runs)"
 
 
+@pytest.mark.parametrize("factor", [0.97, 0.96, 1.04])
+def test_one_night_of_other_copies_is_not_two(factor):
+    times = one_card(6, clocks=lambda night: {"copy_tb_s": 4.3 * (factor if night == 5 else 1)})
+    assert [outliers(times, night) for night in (5, 6)] == [[], []]
+
+
 def test_copies_alone_show_a_drift():
     times = one_card(6, clocks=lambda night: {"copy_tb_s": 4.3 * (0.98 if night >= 5 else 1)})
     (found,) = outliers(times, 6)

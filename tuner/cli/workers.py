@@ -153,7 +153,7 @@ def quarantine(
         devices = {each.uuid: each.name for _, each in _devices(settings.pool)}
         seen = {each.card: each.device for each in store.list_card_times()}
         name = {**seen, **devices}.get(card)
-        if name is None:
+        if not card or name is None:
             raise TunerError(f"no card {card!r} is here or in the database", _LIST)
         if not store.quarantine(card, name, reason, datetime.now(UTC)):
             raise TunerError(f"{card} is in quarantine", f"`tuner workers show {card}` says why")
@@ -178,12 +178,10 @@ def _describe_state(found: CardRun, away: QuarantineRecord | None) -> str:
 
 def _find_quarantined(settings: Settings) -> dict[str, str]:
     """Why cards get no work, by their UUID."""
-    from results_db import NothingStoredError
-
     try:
         with store_of(settings) as store:
             found = store.quarantines()
-    except NothingStoredError:
+    except TunerError:  # `calibrations` says so
         return {}
     return {each.card: each.reason for each in found if each.admitted_at is None}
 

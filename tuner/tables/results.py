@@ -74,7 +74,7 @@ class Results:
 
     def list_cards(self, key: TaskKey, config: Config) -> set[str]:
         """The cards that have confirmed a config."""
-        return self._store.list_confirming_cards(key, config)
+        return self._store.list_confirming_cards(key, config, self.quarantines)
 
     def trials_frame(self) -> pd.DataFrame:
         return self._store.trials_frame(self.run_id)
@@ -115,8 +115,10 @@ def _tables(stored: Results) -> list[Table]:
         chosen = task.selection
         if chosen is None or chosen.median_us is None:
             continue
-        if any(each.covers(chosen.clocks, chosen.confirmed_at) for each in stored.quarantines):
-            _log.warning("%s %s is left out: %s", task.key.kernel, task.key.workload.key, task.note)
+        away = (e.card for e in stored.quarantines if e.covers(chosen.clocks, chosen.confirmed_at))
+        if card := next(away, ""):
+            label = f"{task.key.kernel} {task.key.workload.key}"
+            _log.warning("%s is left out: confirmed on %s, in quarantine then", label, card)
             continue
         key = task.key
         if backend_kinds.spec_of_stored(key.device.kind).timed:
