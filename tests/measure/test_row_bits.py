@@ -66,6 +66,11 @@ def test_samples_of_several_rows_keep_their_order():
     assert len({*found.values()}) == 1
 
 
+def test_a_range_of_one_size_has_rows_too():
+    alone, both = (check("eighths", 64, RowRange("rows", 64, high)) for high in (64, 128))
+    assert alone.row_bits == both.row_bits
+
+
 class Pairs(RowSum):
     """One input grows with the square of the rows."""
 

@@ -63,12 +63,13 @@ class _Samples:
         self._task, self._low = task, low
         self.count = task.workload.size(rows.dim)
         least = task.workload.with_dims(**{rows.dim: low})
-        largest = kernel.outputs(task.workload.with_dims(**{rows.dim: rows.high}))
+        high = rows.high if rows.high > low else 2 * low  # a range of one size shows no axis
+        largest = kernel.outputs(task.workload.with_dims(**{rows.dim: high}))
         #: By output: the axis that grows with the rows, and its elements per row.
         self._grown = {
             name: axis
             for name, each in kernel.outputs(least).items()
-            if (axis := self._find_axis(name, each.shape, largest[name].shape, rows.high))
+            if (axis := self._find_axis(name, each.shape, largest[name].shape, high))
         }
         if not self._grown:
             raise KernelError(
