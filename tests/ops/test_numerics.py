@@ -146,3 +146,15 @@ def test_calls_of_several_models_at_once_all_get_it(both):
         two = pool.submit(second, let_first_end)
         assert [each.result()[1] for each in (one, two)] == [OTHER, OTHER]
     assert choose(problem(100)).config == CONFIG
+
+
+def test_no_baseline_stands_in_for_a_config_that_failed(both, tmp_path):
+    path = tmp_path / "softmax@a.json"
+    document = json.loads(path.read_text())
+    document["entries"][0]["baselines"] = {"vendor": 1.1, "eager": 2.0}
+    path.write_text(json.dumps(document))
+    runtime.clear()
+    with ops.numerics("batch_invariant"):
+        assert choose(problem(100)).implementation == "tuned"
+        with pytest.warns(UserWarning, match="torch's function runs"):
+            assert choose(problem(100), {"tuned": "it failed"}).implementation == "eager"

@@ -75,6 +75,8 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
     # Correctness follows from the code that the tables ship with, whatever Triton compiles it;
     # `report` says what was found.
     tables = _list_tables(problem)
+    if without and _numerics != ANY:
+        tables = []  # nothing else that an entry names is known to give these bits
     for table in tables:
         hit = table.find(problem.key)
         if hit is not None and hit.entry is not None and hit.how in _ENTRIES:
