@@ -115,10 +115,16 @@ class TrialStore(Transactions):
         return self._read(find)
 
     def find_prunable(self, runs: Sequence[int]) -> list[FoundTrial]:
-        """The trials of these runs, without those whose results another run has taken over."""
-        copied = select(TRIAL.c.copied_from).select_from(TRIAL.join(TASK))
-        taken = copied.where(TASK.c.run_id.not_in(runs), TRIAL.c.copied_from != "")
-        query = _FOUND.where(TASK.c.run_id.in_(runs), TRIAL.c.attempt_id.not_in(taken))
+        """The trials of these runs, without those whose results another run has taken over.
+
+        What such a trial was copied from, itself or through other copies, is left out too.
+        """
+        copied = select(TRIAL.c.copied_from.label("attempt")).where(TRIAL.c.copied_from != "")
+        by_others = copied.join(TASK).where(TASK.c.run_id.not_in(runs))
+        taken = by_others.cte("taken", recursive=True)
+        taken = taken.union(copied.join(taken, TRIAL.c.attempt_id == taken.c.attempt))
+        free = TRIAL.c.attempt_id.not_in(select(taken.c.attempt))
+        query = _FOUND.where(TASK.c.run_id.in_(runs), free)
         return self._read(lambda each: [_record(row) for row in each.execute(query)])
 
     def list_kernels(self) -> list[str]:

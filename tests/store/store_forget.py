@@ -91,3 +91,15 @@ class Forgetting:
             store.forget(matching)
         assert found(store) == {"a1"}
         assert store.under("mine").forget(matching) == 1
+
+    def test_what_a_kept_run_has_taken_over_stays_with_its_sources(self, store: Store) -> None:
+        runs = [new_task(store) for _ in range(3)]
+        store.record_trial(runs[0].task_id, trial(1))
+        store.record_trial(runs[0].task_id, trial(2))
+        for task, name, source in ((runs[1], "b1", "a1"), (runs[2], "c1", "b1")):
+            copy = trial(1, source="reused", copied_from=source, attempt_id=name)
+            store.record_trial(task.task_id, copy)
+        numbers = [task.run_id for task in runs]
+        for pruned, names in ((2, {"a2"}), (3, {"a1", "a2", "b1", "c1"}), (0, set())):
+            prunable = store.find_prunable(numbers[:pruned])
+            assert {each.attempt_id for each in prunable} == names

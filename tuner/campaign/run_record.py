@@ -155,7 +155,7 @@ def conclude(
     if timeline is not None:
         store.record_timeline(run_id, timeline)
     facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
-    store.finish_run(run_id, end.status, facts | dict(usage))
+    store.finish_run(run_id, end.status, {"trials": trials, **facts, **usage})
     return RunOutcome(
         run_id=run_id,
         status=end.status,

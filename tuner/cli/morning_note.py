@@ -94,12 +94,20 @@ def _name(run_id: int, key: TaskKey) -> Event:
 
 def _list_costs(store: Store, runs: dict[int, RunInfo]) -> Iterator[Event]:
     yield {"what": "runs", "text": len(runs)}
-    trials = sum(task.trials for run_id in runs for task in store.overview(run_id))
+    trials = sum(_count_trials(store, run) for run in runs.values())
     yield {"what": "trials", "text": trials}
     for what, key in (("device hours", "device_s"), ("run hours", "elapsed_s")):
         known = (run.summary.get(key) for run in runs.values())
         seconds = sum(each for each in known if isinstance(each, int | float))
         yield {"what": what, "text": round(seconds / 3600, 2)}
+
+
+def _count_trials(store: Store, run: RunInfo) -> int:
+    """The trials of a run, also those that were deleted since."""
+    known = run.summary.get("trials")
+    if isinstance(known, int):
+        return known
+    return sum(task.trials for task in store.overview(run.run_id))
 
 
 def _list_faster(store: Store, runs: dict[int, RunInfo]) -> Iterator[Event]:

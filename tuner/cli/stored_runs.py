@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.promotion_records import RegressionState
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
@@ -133,8 +135,15 @@ def forget(
 
 def prune(
     keep: Annotated[
-        int, typer.Option(min=1, help="How many runs of each campaign to keep, the newest.")
-    ],
+        int | None,
+        typer.Option(
+            min=1, help="How many runs of each campaign to keep, the newest.", show_default=False
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="90d", help="Only runs that ended longer ago.", show_default=False),
+    ] = None,
     dry_run: Annotated[
         bool,
         flag("--dry-run", help="List the older runs and what would be deleted; delete nothing."),
@@ -142,16 +151,21 @@ def prune(
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Delete the trials of all but the newest runs of each campaign.
+    """Delete the trials of old runs: all but the newest of each campaign, those of an age, or both.
 
-    Kept are runs that have a tag, can be resumed or are published in a file that `tuner run` or
-    `tuner export` wrote last, and trials whose results a kept run has taken over. Runs, winners
-    and confirmations stay.
+    Kept are runs that have a tag, can be resumed, are in a regression that is not settled or are
+    published in a file that `tuner run` or `tuner export` wrote last, and trials whose results a
+    kept run has taken over. Runs, winners and confirmations stay.
     """
+    from tuner.settings.sections import read_seconds
+
+    if keep is None and older_than is None:
+        raise TunerError("prune: give --keep or --older-than", "as in `tuner prune --keep 10`")
+    age_s = -math.inf if older_than is None else read_seconds("--older-than", older_than)
     with open_store(config) as store:
-        published = dict(_find_published(store))
-        older = list(_find_older(store.runs(limit=None), keep))
-        why = {run.run_id: _explain_kept(run, published) for run in older}
+        named = dict(_find_unsettled(store)) | dict(_find_published(store))
+        older = list(_find_older(store, keep or 0, age_s))
+        why = {run.run_id: _explain_kept(run, named) for run in older}
         found = store.find_prunable([run_id for run_id, reason in why.items() if not reason])
         counts = Counter(trial.run_id for trial in found)
         if dry_run:
@@ -168,25 +182,36 @@ def prune(
     note(f"{deleted} trials of {len(counts)} runs {done}; {kept} older runs are kept")
 
 
-def _find_older(runs: Iterable[RunInfo], keep: int) -> Iterator[RunInfo]:
-    """The runs behind the newest ones of each campaign. runs: newest first."""
+def _find_older(store: Store, keep: int, age_s: float) -> Iterator[RunInfo]:
+    """The runs behind the newest ones of each campaign that ended longer ago, newest first."""
+    now = store.now()
     seen: Counter[str] = Counter()
-    for run in runs:
+    for run in store.runs(limit=None):
         seen[run.campaign] += 1
-        if seen[run.campaign] > keep:
+        ended = run.finished_at or run.started_at
+        if seen[run.campaign] > keep and (now - ended).total_seconds() > age_s:
             yield run
 
 
-def _explain_kept(run: RunInfo, published: dict[int, str]) -> str:
+def _explain_kept(run: RunInfo, named: dict[int, str]) -> str:
+    """Why a run is kept; empty for one that is not. named: reasons by run."""
     if run.tag is not None:
         return f"tagged {run.tag}"
     if run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
         return f"{run.status}, can be resumed"
-    return f"published in {published[run.run_id]}" if run.run_id in published else ""
+    return named.get(run.run_id, "")
+
+
+def _find_unsettled(store: Store) -> Iterator[tuple[int, str]]:
+    """The runs on both sides of regressions that are neither refuted nor acknowledged."""
+    for each in store.regressions():
+        if each.state is not RegressionState.REFUTED and each.acknowledged_at is None:
+            for task in store.tasks_by_number((each.task_id, each.former_task_id)).values():
+                yield task.run_id, f"in regression {each.id}, {each.state}"
 
 
 def _find_published(store: Store) -> Iterator[tuple[int, str]]:
-    """The runs whose results are in files, each with one of them.
+    """The runs whose results are in files.
 
     A later export to a path has replaced the file; paths that are relative may be of two folders.
     """
@@ -197,7 +222,7 @@ def _find_published(store: Store) -> Iterator[tuple[int, str]]:
         if Path(export.path).is_absolute():
             seen.add(export.path)
         for run_id in _list_runs(store, export):
-            yield run_id, export.path
+            yield run_id, f"published in {export.path}"
 
 
 def _list_runs(store: Store, export: ExportInfo) -> Iterator[int]:
