@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from made_up_spaces import synthesize
 from postgres_farms import PostgresFarm
 from processes import wait_until
 
+from results_db import Store
 from search_spaces.records import config_key
 from tuner.cli import invoke
 
@@ -84,3 +86,47 @@ def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, ca
     _, trials = again.stored()
     assert len(trials) == 40
     assert any(trial.source == "reused" for trial in trials.values())
+
+
+def test_a_dump_of_a_running_campaign_resumes_to_the_same_winner(make_farm, new_postgres, tmp_path):
+    farm = make_farm("dumped", trials=40, time_scale=SLOW)
+    dump, copy = tmp_path / "dump.sql", new_postgres()
+
+    def plain(url: str) -> str:
+        return url.replace("+psycopg", "")
+
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 5)
+        before = farm.count()
+        subprocess.run(["pg_dump", "--file", dump, plain(farm.url)], check=True)
+        wait_until(lambda: farm.count() > before)
+        assert driver.poll() is None
+        assert kill(driver.pid)
+    farm.assert_gone()
+
+    def finish() -> str:
+        """The winner after the same command, which leaves every trial once."""
+        farm.finish_quickly()
+        (run,), trials = farm.stored()
+        assert run.status == "finished"
+        assert sorted(trial.number for trial in trials.values()) == list(range(farm.trials))
+        assert len({config_key(trial.config) for trial in trials.values()}) == farm.trials
+        with Store.open(farm.url) as store:
+            (task,) = store.tasks(run.run_id)
+            assert store.check() == []
+        return config_key(task.selection.winner)
+
+    winner = finish()
+    farm.url = copy
+    stop = "--set=ON_ERROR_STOP=1"
+    subprocess.run(
+        ["psql", "--quiet", "--no-psqlrc", stop, "--file", dump, plain(copy)], check=True
+    )
+    with farm.driver(arguments=["db", "check"]) as check:
+        farm.ended(check)
+    with farm.driver(arguments=["status", "--all", "--format", "json"]) as status:
+        assert '"running"' in farm.ended(status)
+    kept = farm.stored()[1]
+    assert before <= len(kept) < farm.trials
+    assert finish() == winner
+    assert kept.items() <= farm.stored()[1].items()
