@@ -51,6 +51,12 @@ def test_a_power_cap_is_only_recorded():
     assert "throttled" not in _watched([Sample(reasons=0x4)])
 
 
+def test_errors_of_memory_are_read_now_and_then(monkeypatch):
+    monkeypatch.setattr("workers.measure.monitor._INTERVAL_S", 600.0)
+    assert _watched([Sample(memory_errors=2.0), Sample()])["memory_errors"] == 2.0
+    assert "memory_errors" not in _watched([Sample(memory_errors=0.0), Sample()])
+
+
 def test_a_card_without_readings_and_a_missing_card():
     assert _watched([Sample()]) == {"throttle": ""}
     with Monitor(None) as monitor:

@@ -5,6 +5,7 @@ Reads NVML and never changes a setting. Reasons are the bits of NVML's `nvmlCloc
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from typing import Any
 
 _INTERVAL_S = 0.05
 _JOIN_S = 5.0
+#: Readings between two of the errors of memory.
+_BETWEEN_ERRORS = 64
 
 _REASONS = {
     0x1: "gpu_idle",
@@ -135,6 +138,15 @@ def nvml_reader(uuid: str) -> Callable[[], Sample] | None:
             return float(function(handle, *args))
         return None
 
+    reads = itertools.count()
+
+    def count_errors() -> float | None:
+        """Now and then, since they rarely change and other readings must not wait for them."""
+        if next(reads) % _BETWEEN_ERRORS:
+            return None
+        kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        return query(pynvml.nvmlDeviceGetTotalEccErrors, kind, counter)
+
     def read() -> Sample:
         power_mw = query(pynvml.nvmlDeviceGetPowerUsage)
         return Sample(
@@ -142,11 +154,7 @@ def nvml_reader(uuid: str) -> Callable[[], Sample] | None:
             power_w=None if power_mw is None else power_mw / 1000,
             temperature_c=query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
             reasons=int(query(pynvml.nvmlDeviceGetCurrentClocksEventReasons) or 0),
-            memory_errors=query(
-                pynvml.nvmlDeviceGetTotalEccErrors,
-                pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                pynvml.NVML_VOLATILE_ECC,
-            ),
+            memory_errors=count_errors(),
         )
 
     return read
