@@ -17,7 +17,7 @@ def test_a_range_ships_configs_of_the_same_bits(folder):
     (folder / "own.py").write_text(_KERNELS.read_text())
     result = tuner.tune(
         "own.py:RowSum",
-        {"rows": tuner.Range(1, 200), "cols": 512},
+        {"rows": tuner.Range.of_sizes({1: 1, 24: 1, 200: 1}), "cols": 512},
         budget=6,
         numerics="batch_invariant",
         settings=SETTINGS,
