@@ -88,6 +88,11 @@ class QuarantineRecord:
     #: When a user has let it work again.
     admitted_at: datetime | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has admitted the card again."""
+        return self.admitted_at is None
+
     def covers(self, clocks: Mapping[str, float | str], at: datetime | None) -> bool:
         """Whether a result does not count, by what the monitor recorded, and when."""
         if clocks.get("card") != self.card or at is None:

@@ -39,7 +39,7 @@ CHROMIUM = "/usr/bin/chromium"
 _WIDTH, _HEIGHT = 1200, 1640
 _COLUMNS = 150
 _WIDTHS = (390, 1024, 1440)
-#: How much of each page is shown beside that of another version, in pixels, and in what scale.
+#: The height in pixels that a comparison of two versions shows of each page, and its scale.
 _BESIDE_HEIGHTS = {"report": 1800, "runs": 500, "run": 1100, "compare": 900, "history": 900}
 _SCALE = 0.3
 _BESIDE = """<style>

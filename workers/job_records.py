@@ -139,7 +139,8 @@ class MeasurementProtocol:
     #: Seeds of the inputs on which a variant must be correct.
     seeds: tuple[int, ...] = (1, 2)
     #: `deterministic`: variants and baselines whose repetition gives other bits are refused.
-    #: `batch_invariant`: also variants that give a row other bits beside other rows; `any`.
+    #: `batch_invariant`: variants are refused, too, whose bits of a row depend on the other rows.
+    #: `any`: no bits are compared.
     numerics: str = "any"
     #: Cumulative samples of a candidate at which its screening may stop.
     pairs: tuple[int, ...] = (1, 3, 9, 24)
@@ -209,6 +210,12 @@ class RowRange:
     high: int
     #: The digest that all configs of the range have; empty while any will do.
     bits: str = ""
+
+    def why_refused(self, bits: str) -> str:
+        """Why a variant is refused whose rows have these bits; empty where it is not."""
+        if self.bits in ("", bits):
+            return ""
+        return f"rows have other bits ({bits}) than in the rest of the range ({self.bits})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The bits of a row, beside other rows and at other sizes."""
+"""The gate compares the bits of a row between places and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that are asked for the same bits of a row beside all others."""
+"""Operators under `batch_invariant` numerics."""
 
 from __future__ import annotations
 

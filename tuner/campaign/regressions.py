@@ -86,7 +86,7 @@ def notify(store: Store, webhook: str) -> Iterator[str]:
 
     What could not be sent is sent by a later call.
     """
-    cards = [each for each in store.quarantines() if each.admitted_at is None]
+    cards = [each for each in store.quarantines() if each.is_open]
     steps = [each for each in store.regressions() if each.is_open]
     notices: list[tuple[RegressionRecord | QuarantineRecord, str, str]] = [
         *((each, "quarantine", describe_quarantine(each)) for each in reversed(cards)),

@@ -157,7 +157,7 @@ class CampaignRun:
         if (whole_s := self.campaign.wall) is not None:
             self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * START_TIMEOUTS
-        away = {each.card: each for each in self.store.quarantines() if each.admitted_at is None}
+        away = {each.card: each for each in self.store.quarantines() if each.is_open}
         workers = _without_quarantined(list(pool.describe_workers() or ()), away)
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.

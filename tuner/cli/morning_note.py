@@ -81,7 +81,7 @@ def list_events(store: Store, since: datetime) -> Iterator[Event]:
             names = {"run": made.run_id, "kernel": made.kernel, "workload": made.workload}
             yield {"what": "promoted", "text": f"to {made.path}", **names}
     for card in store.quarantines():
-        if card.admitted_at is None:
+        if card.is_open:
             text = f"{card.card}: {card.reason}"
             yield {"what": "quarantine", "device": card.device, "text": text}
     yield from _list_undone(store, since, runs)

@@ -171,7 +171,7 @@ def admit(card: _Card, config: ConfigOption = None) -> None:
 
 
 def _describe_state(found: CardRun, away: QuarantineRecord | None) -> str:
-    if away is not None and away.admitted_at is None:
+    if away is not None and away.is_open:
         return f"in quarantine: {away.reason}"
     return found.fault or ("odd" if found.is_odd else "sound")
 
@@ -183,7 +183,7 @@ def _find_quarantined(settings: Settings) -> dict[str, str]:
             found = store.quarantines()
     except TunerError:  # `calibrations` says so
         return {}
-    return {each.card: each.reason for each in found if each.admitted_at is None}
+    return {each.card: each.reason for each in found if each.is_open}
 
 
 def calibrations(settings: Settings) -> dict[str, Calibration]:

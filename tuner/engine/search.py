@@ -71,11 +71,11 @@ class Search:
 
     def _refuse_other_bits(self, record: TrialRecord) -> TrialRecord:
         """A result as the gate would give it, now that the bits of rows are chosen."""
-        wanted = self.spec.row_bits
-        if not wanted or record.row_bits in (None, wanted):
+        rows, bits = self.spec.rows, record.row_bits
+        refused = "" if rows is None or bits is None else rows.why_refused(bits)
+        if not refused:
             return record
-        message = f"rows have other bits ({record.row_bits}) than in the rest of the range"
-        return replace(record, status=Status.CORRECTNESS, message=message, median_us=None)
+        return replace(record, status=Status.CORRECTNESS, message=refused, median_us=None)
 
     def kept_time(self, trial: Trial) -> TrialRecord | None:
         """The time another revision has of this trial's binary. The trial is only verified then."""

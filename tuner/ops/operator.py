@@ -145,7 +145,7 @@ class Operator(Generic[Result]):
                 return self._cast(arguments)
         if torch.compiler.is_compiling():
             needs_torch = self._differentiated is None and needs_gradient(arguments)
-            # A graph depends on the numerics that it reads, and is traced anew under others.
+            # Dynamo guards what it reads here: other numerics make it trace another graph.
             if needs_torch or is_transformed() or not numerics_of_calls():
                 return self.reference(*arguments)
             return self._call_op(arguments)

@@ -19,8 +19,8 @@ from ._plan import Call, Given, Miss, Plan, choose_miss, plan_default, plan_hit,
 from ._table import Table
 from ._warn import warn_once
 
-#: A plan, None for the launch without tables; its config, None unless `plain`; the same as
-#: `triton.Config`; the autotuner that is told of it; and whether the launch is counted.
+#: A plan, None for the launch without tables; its config, None unless `plain`; that config as a
+#: `triton.Config`; the autotuner whose `best_config` it becomes; and whether launches are counted.
 _Ready: TypeAlias = tuple[Plan | None, dict[str, Any] | None, Any, Any, bool]
 
 

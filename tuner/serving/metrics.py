@@ -58,7 +58,7 @@ class FarmFigures(Collector):
             known = {run.campaign: run.summary.get(key) for run in reversed(ended)}
             numbers = {each: n for each, n in known.items() if isinstance(n, int | float)}
             yield _family(name, f"{text}, newest ended run", "campaign", numbers)
-        cards = Counter(each.device for each in store.quarantines() if each.admitted_at is None)
+        cards = Counter(each.device for each in store.quarantines() if each.is_open)
         yield _family("tuner_quarantined_cards", "Cards in quarantine", "device", cards)
         steps = store.regressions()
         waiting = sum(each.state is RegressionState.CANDIDATE for each in steps)

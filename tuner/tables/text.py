@@ -12,7 +12,7 @@ from tuner.runtime import SCHEMA, Entry, Span, Table, file_stem, key_order, slug
 def file_name(table: Table) -> str:
     """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, start of the device's fingerprint.
 
-    With a suffix for numerics, since a folder may have such a table beside the plain one.
+    A table with numerics has them as a suffix: a folder may hold the plain table, too.
     """
     suffix = f"-{slug(table.device.fingerprint, 8)}" if table.device.fingerprint else ""
     suffix += "" if table.numerics == "any" else f"_{slug(table.numerics, 20)}"

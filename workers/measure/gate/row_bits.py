@@ -22,8 +22,8 @@ from workers.measure.task_tensors import TaskTensors, as_integers
 if TYPE_CHECKING:
     import torch
 
-#: Samples have at least this many values in their outputs, to tell orders of summation apart, but
-#: there are at most so many. The first seed.
+#: The least number of values in the outputs of all samples, which tell orders of summation apart;
+#: the largest number of samples; and the seed of the first one.
 _VALUES, _MOST_SAMPLES, _SEED = 64, 8, 101
 
 
@@ -50,9 +50,8 @@ def digest_rows(
         found.update(first)
     # Only ranges that begin with equally many rows have digests to compare.
     digest = f"{rows.low}-{found.hexdigest()[:16]}"
-    if rows.bits and digest != rows.bits:
-        return "", f"rows have other bits ({digest}) than in the rest of the range ({rows.bits})"
-    return digest, ""
+    refused = rows.why_refused(digest)
+    return ("", refused) if refused else (digest, "")
 
 
 class _Samples:
