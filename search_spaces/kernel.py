@@ -152,6 +152,10 @@ class Kernel(ABC):
             name: draw_tensor(spec, source, device) for name, spec in self.inputs(workload).items()
         }
 
+    def derive_inputs(self, workload: Workload, inputs: Tensors) -> Tensors:
+        """Inputs that follow from others, such as an order of rows; made again after these."""
+        return {}
+
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         """What a variant writes; the harness allocates, poisons and guards these buffers.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from row_kernels import PARTS, RowSum
 
+from search_spaces import registry
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, TensorSpec, Workload
 from workers.job_records import Failure, RowRange
@@ -97,3 +100,31 @@ class Total(RowSum):
 def test_a_kernel_without_rows_is_named(kernel, message):
     with pytest.raises(KernelError, match=message):
         check("whole", 64, kernel=kernel)
+
+
+def multiply_slots(task, block):
+    """The products of `moe_matmul` from its order of slots, one order of summation for all."""
+    inputs, top_k = task.inputs, task.workload.size("top_k")
+    slots = inputs["order_16"].view(-1, 16)
+    out = torch.zeros(task.workload.size("tokens") * top_k + 1, inputs["w"].shape[1])
+    for expert, own in zip(inputs["experts_16"], slots, strict=True):
+        if expert >= 0:
+            x = inputs["x"][own.clamp(max=len(out) - 2) // top_k]
+            parts = (x[:, None].float() * inputs["w"][expert].float()).unflatten(-1, (-1, block))
+            out[own.long()] = parts.cumsum(-1)[..., -1].cumsum(-1)[..., -1]
+    return {"out": out[:-1].view(-1, top_k, out.shape[1]).bfloat16()}
+
+
+def test_inputs_that_follow_from_others_are_made_again():
+    kernel, rows = registry.load("moe_matmul"), RowRange("tokens", 1, 40)
+    dims = {"experts": 5, "top_k": 2, "hidden": 32, "intermediate": 24, "gemm": "gate_up"}
+    found = {}
+    for count in (1, 2, 9, 40):
+        task = TaskTensors(
+            kernel, Workload.of(tokens=count, **dims, dtype="bfloat16"), (1, 2), "cpu"
+        )
+        for block in (8, 32):
+            run = partial(multiply_slots, task, block)
+            checked = check_variant(task, run, same_bits=True, rows=rows)
+            found.setdefault(block, set()).add(checked.row_bits)
+    assert all(len(each) == 1 for each in found.values())

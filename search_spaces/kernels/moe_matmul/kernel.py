@@ -128,9 +128,8 @@ class MoeMatmul(Kernel):
         specs, source = _specs(workload), generator(seed, device)
         if device == "meta":
             return empty_tensors(specs, device)
-        experts, depth = workload.size("experts"), slot_product(workload).depth
+        depth = slot_product(workload).depth
         ids = routed(workload, source, device)
-        ordered, ends = slots_by_expert(ids, experts)
         if quantization(workload):
             operands = random_operands(workload, source, device)
         else:
@@ -139,20 +138,21 @@ class MoeMatmul(Kernel):
                 # Scaled so that sums are of the order of one, whatever their length.
                 "w": random_tensor(specs["w"], source, device, scale=1 / sqrt(depth)),
             }
-        inputs = {
-            **operands,
-            "ids": ids,
-            "sorted_slots": ordered,
-            "ends": ends,
-        }
+        inputs = {**operands, "ids": ids}
         if _is_weighted(workload):
             drawn = random_tensor(specs["weights"], source, device)
             inputs["weights"] = drawn.softmax(dim=1).contiguous()
+        return {**inputs, **self.derive_inputs(workload, inputs)}
+
+    def derive_inputs(self, workload: Workload, inputs: Tensors) -> Tensors:
+        experts = workload.size("experts")
+        ordered, ends = slots_by_expert(inputs["ids"], experts)
+        found = {"sorted_slots": ordered, "ends": ends}
         for block in BLOCKS:
             blocks = most_blocks(len(ordered), experts, block)
             order, of_block = block_order(ordered, ends, block, blocks)
-            inputs |= {f"order_{block}": order, f"experts_{block}": of_block}
-        return inputs
+            found |= {f"order_{block}": order, f"experts_{block}": of_block}
+        return found
 
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         return {"out": workload.spec("tokens", "top_k", slot_product(workload).cols)}

@@ -2,7 +2,8 @@
 
 Notation: u is the least number of rows of a range, m that of the task. A sample is the inputs of u
 rows, from a seed that is the same at all sizes. It takes the place of u of the m rows, and of all
-inputs that do not grow with the rows; the other rows stay random. So the outputs of these u rows
+inputs that do not grow with the rows; the other rows stay random, and what the kernel derives from
+inputs follows. So the outputs of these u rows
 must be the same at each place, and at all m of the range: their digest names the order in which a
 variant computes. Configs of different blocks often have equal digests, and those of a range that
 have are interchangeable.
@@ -80,10 +81,12 @@ class _Samples:
         self.inputs = [
             dict(kernel.make_inputs(least, _SEED + each, task.device_type)) for each in range(count)
         ]
+        derived = kernel.derive_inputs(least, self.inputs[0])
         #: The same by input; None for those that do not grow.
         self._axes = {
             name: self._find_axis(name, each.shape, task.inputs[name].shape, self.count)
             for name, each in self.inputs[0].items()
+            if name not in derived
         }
         self.places = [*self._list_places()]
 
@@ -110,15 +113,18 @@ class _Samples:
             yield last
 
     def put(self, sample: Mapping[str, torch.Tensor]) -> None:
-        self._task.load(0)
-        for name, tensor in sample.items():
-            target, axis = self._task.inputs[name], self._axes[name]
+        task = self._task
+        task.load(0)
+        for name, axis in self._axes.items():
+            target, tensor = task.inputs[name], sample[name]
             if axis is None:
                 target.copy_(tensor)
                 continue
             at, per_row = axis
             for place in self.places:
                 target.narrow(at, place * per_row, tensor.shape[at]).copy_(tensor)
+        for name, tensor in task.kernel.derive_inputs(task.workload, task.inputs).items():
+            task.inputs[name].copy_(tensor)
 
     def read(self, results: Mapping[str, torch.Tensor], place: int) -> bytes:
         """The bits of the rows at a place, of all outputs that grow with the rows."""
