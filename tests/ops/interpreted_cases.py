@@ -7,6 +7,7 @@ Kernels get their default configs where their case says so.
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from functools import partial
 
@@ -14,8 +15,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import check_gradients, results_of, write_defaults
+from operator_calls import check_gradients, results_of, write_defaults, write_table
 from operator_cases import KERNELS, call_of
+from torch import nn
 from torch.nn import functional
 
 from search_spaces import registry
@@ -26,6 +28,7 @@ from tuner import ops, runtime
 from tuner.ops import choosing
 from tuner.ops.experts import _blocks_of, _order_slots
 from tuner.ops.operator import OPERATORS
+from workers.device import offline
 
 
 @pytest.fixture(autouse=True)
@@ -245,6 +248,45 @@ def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):
         why = "no such library failed: KernelError: kernel softmax has no baseline"
         assert use.reason.startswith(why)
         assert use.reason.endswith("; next fastest in its entry")
+
+
+def test_plain_layers_of_a_patched_model_keep_the_bits_of_a_row(tables):
+    """Layers with and without a bias, in a model of no known class, with and without gradients."""
+    kernel, entries = registry.load("linear"), []
+    for n, k, bias in ((24, 16, True), (16, 24, False)):
+        workload = Workload.of(M=64, N=n, K=k, epilogue="none", bias=bias, dtype="float32")
+        config = kernel.default_config(workload, offline("cuda:90"))
+        serves = {"M": runtime.Span(1, 64)}
+        sizes = {name: runtime.Span(1, 64) for name in "MNK"}
+        entries.append(runtime.Entry(workload.as_dict(), config, sizes=sizes, serves=serves))
+    write_table(tables, "linear", entries, "NVIDIA H200")
+    document = json.loads((tables / "linear.json").read_text())
+    document["provenance"]["numerics"] = "batch_invariant"
+    (tables / "linear.json").write_text(json.dumps(document))
+    runtime.clear()
+    model = nn.Sequential(nn.Linear(16, 24), nn.Tanh(), nn.Linear(24, 16, bias=False))
+    x, weights = torch.randn(40, 16), [*model.parameters()]
+    plain = model(x)
+    expected = torch.autograd.grad(plain.square().sum(), weights)
+    ops.patch(model, numerics="batch_invariant")
+    with torch.no_grad(), ops.numerics("batch_invariant"):
+        before = sum(tuned_runs().values())
+        whole = model(x)
+        assert tuned_runs() == {"plain_linear": before + 2}
+        for at in (0, 17, 39):
+            assert torch.equal(model(x[at : at + 1]), whole[at : at + 1])
+            assert torch.equal(model(x[at:]), whole[at:])
+    trained = model(x)
+    assert torch.equal(trained, whole)
+    torch.testing.assert_close(trained, plain)
+    for found, each in zip(
+        torch.autograd.grad(trained.square().sum(), weights), expected, strict=True
+    ):
+        torch.testing.assert_close(found, each)
+    graph = torch.compile(model, backend="aot_eager")
+    assert torch.equal(graph(x), whole)
+    ops.unpatch(model)
+    assert torch.equal(model(x), plain)
 
 
 def test_a_layer_that_runs_in_parts_is_not_served_by_a_kernel(monkeypatch):

@@ -28,7 +28,7 @@ from tuner.api.stored_results import stored_results
 from tuner.base.log_ratio import LogRatio
 from tuner.cli.programs import hooked_environment
 from tuner.ops.operator import OPERATORS
-from tuner.ops.patching import Replacing
+from tuner.ops.replacing import Replacing
 from tuner.optimizing.call_times import StepRecord
 from tuner.optimizing.candidate_tables import tune_calls
 from tuner.optimizing.optimization import compare_step, list_ways, try_tables

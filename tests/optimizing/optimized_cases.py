@@ -20,7 +20,8 @@ from tuner import ops, runtime
 from tuner.cli.programs import hooked_environment
 from tuner.ops.call_counts import Scope
 from tuner.ops.operator import OPERATORS
-from tuner.ops.patching import Replacing, find_models
+from tuner.ops.patching import find_models
+from tuner.ops.replacing import Replacing
 from tuner.optimizing.optimization import compare_step, list_ways, try_tables, turn_on
 from tuner.optimizing.program import Program
 from tuner.optimizing.program_record import record_program

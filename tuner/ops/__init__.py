@@ -15,14 +15,15 @@ from __future__ import annotations
 import os
 
 from tuner.ops.attention import attention, paged_attention, rotary, varlen_attention
-from tuner.ops.call_counts import numerics, record_misses
+from tuner.ops.call_counts import record_misses
 from tuner.ops.choosing import prefer_tuned
 from tuner.ops.compiling import warm
 from tuner.ops.cross_entropies import cross_entropy, fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm, nearest_center, swiglu
 from tuner.ops.experts import moe
-from tuner.ops.patching import patch, replaced, unpatch
+from tuner.ops.patching import patch, unpatch
 from tuner.ops.products import conv2d, fp8_linear, linear, matmul, quantize
+from tuner.ops.replacing import numerics, replaced
 from tuner.ops.rows import add_rms_norm, layer_norm, log_softmax, rms_norm, softmax
 from tuner.ops.tokens import embedding, topk_routing
 from tuner.ops.usage import report

@@ -22,7 +22,6 @@ from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
 from search_spaces.records import Value
 from tuner import runtime
-from tuner.ops.choosing import ANY, BATCH_INVARIANT, numerics_of_calls, require
 from tuner.ops.operator import (
     BEFORE_FORGETTING,
     OPERATORS,
@@ -73,45 +72,6 @@ class Scope:
         """Those made and counted inside, of calls that a kernel can take; to be read outside."""
         found = [each for kept in self._kept.values() for each in kept.values()]
         return [each for each in found if each.kernel]
-
-
-#: What the open blocks of all threads ask for, the last of which counts; and the decisions under
-#: the other numerics.
-_asked: list[str] = []
-_asking = threading.Lock()
-_idle: list[Scope] = []
-BEFORE_FORGETTING.append(lambda _: _idle.clear())
-
-
-@contextmanager
-def numerics(kind: str) -> Iterator[None]:
-    """Let bits of results depend on `any` thing, or be `batch_invariant`, in the whole process.
-
-    With `batch_invariant`, a row has the same bits whatever other rows a call has: operators run
-    the configs of tables that were tuned so (`tuner.tune(..., numerics="batch_invariant")`), and
-    where no range of one holds a call, torch's function with a warning. `report` tells the calls of
-    the block inside of it.
-    """
-    if kind not in (ANY, BATCH_INVARIANT):
-        raise TunerError(f"numerics is {kind!r}", f"it is {ANY!r} or {BATCH_INVARIANT!r}")
-    with _asking:
-        _asked.append(kind)
-        _decide_as_asked()
-    try:
-        yield
-    finally:
-        with _asking:
-            del _asked[max(at for at, each in enumerate(_asked) if each == kind)]
-            _decide_as_asked()
-
-
-def _decide_as_asked() -> None:
-    kind = _asked[-1] if _asked else ANY
-    if kind != numerics_of_calls():
-        scope = _idle.pop() if _idle else Scope()
-        scope.exchange()
-        require(kind)
-        _idle.append(scope)
 
 
 class Misses:

@@ -85,7 +85,7 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
             )
             return replace(found, known=True)
     if _numerics != ANY:
-        _warn_of_torch(problem)
+        warn_of_torch(f"{problem.kernel} {problem.workload.key}")
         return Choice(EAGER, "no range of a batch-invariant table holds it")
     near = find_neighbour(tables, kernel, problem.workload, problem.key)
     if near is None:
@@ -102,12 +102,14 @@ def _list_tables(problem: Problem) -> list[runtime.Table]:
     return sorted(tables, key=lambda table: table.numerics != ANY)
 
 
-def _warn_of_torch(problem: Problem) -> None:
-    warnings.warn(
-        f"no range of a batch-invariant table holds {problem.kernel} {problem.workload.key}: "
-        "torch's function runs, whose bits may depend on the batch",
-        stacklevel=2,
-    )
+def warn_of_torch(call: str) -> None:
+    """Say of a call that torch runs it under numerics that it does not know."""
+    if _numerics != ANY:
+        warnings.warn(
+            f"no range of a batch-invariant table holds {call}: torch's function runs, whose bits "
+            "may depend on the batch",
+            stacklevel=2,
+        )
 
 
 def list_substitutes(problem: Problem, choice: Choice) -> Iterator[Choice]:

@@ -23,6 +23,7 @@ import torch
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
+from tuner.ops.choosing import numerics_of_calls
 from tuner.runtime._lookup import PACKAGED
 from tuner.runtime._table_files import search_path
 
@@ -66,8 +67,9 @@ def hand_over() -> None:
 
 
 def _identify_tables() -> str:
-    """A digest of the names, sizes and dates of all files that tables are looked up in."""
-    found = hashlib.sha256()
+    """A digest of the names, sizes and dates of all files that tables are looked up in, and of the
+    numerics."""
+    found = hashlib.sha256(numerics_of_calls().encode())
     for path in map(Path, search_path(None, [PACKAGED])):
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             with suppress(OSError):

@@ -26,7 +26,7 @@ from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
-from torch._C import _len_torch_dispatch_stack
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -37,13 +37,16 @@ from search_spaces.baselines import find_baseline
 from search_spaces.records import Value
 from tuner.ops import compiling, decompositions
 from tuner.ops.choosing import (
+    ANY,
     EAGER,
     TUNED,
     Choice,
     choose,
     list_substitutes,
     numerics_of_calls,
+    warn_of_torch,
 )
+from tuner.ops.overriding import WITHIN
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import PLAIN, Problem
 from tuner.ops.small_launches import interprets
@@ -158,14 +161,23 @@ class Operator(Generic[Result]):
         decision.calls += 1
         run = decision.run
         if run is None:
-            return self.reference(*arguments)
+            return self._leave_to_torch(arguments)
         if gradient and torch.is_grad_enabled():
             if self._differentiated is None:
-                return self.reference(*arguments)
+                return self._leave_to_torch(arguments)
             differentiated: Result = self._differentiated(*arguments, run)
             return differentiated
         found: Result = run(arguments)
         return found
+
+    def _leave_to_torch(self, arguments: Sequence[Any]) -> Result:
+        if not _len_torch_function_stack():
+            return self.reference(*arguments)
+        former, WITHIN.operator = WITHIN.operator, True
+        try:
+            return self.reference(*arguments)
+        finally:
+            WITHIN.operator = former
 
     def serves(self, *arguments: Any) -> bool:
         """Whether something but torch runs such a call, or the operator itself is traced."""
@@ -226,7 +238,8 @@ class Operator(Generic[Result]):
         with _select(device):
             choice = choose(problem)
         gain = choice.gain_over_compile
-        return choice.entry is not None and (gain is None or gain >= self._least_gain)
+        stays = gain is None or gain >= self._least_gain or numerics_of_calls() != ANY
+        return choice.entry is not None and stays
 
     def _cast(self, arguments: Sequence[Any]) -> Result:
         dtype = torch.get_autocast_dtype("cuda") if self._autocast == LOWER else torch.float32
@@ -279,6 +292,7 @@ class Operator(Generic[Result]):
             return Decision(Choice(EAGER, why), "", None)
         problem = self._problem(*arguments)
         if problem is None:
+            warn_of_torch(f"{self.name} of these arguments")
             return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
         failed: dict[str, str] = {}
         missed = False

@@ -7,6 +7,7 @@ the proxies of `torch.fx`, get the operator's function itself, as they get torch
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +24,15 @@ _Result = TypeVar("_Result")
 _Function = Callable[_Parameters, _Result]
 #: Types of arguments that override nothing; Dynamo of torch 2.11 cannot look into some of them.
 _VALUES = (int, float, str, tuple, list, dict, type(None), torch.dtype, torch.device)
+
+
+class _Within(threading.local):
+    """Whether this thread is within an operator that runs torch's function."""
+
+    operator = False
+
+
+WITHIN = _Within()
 #: The operator's function by the functions of torch that it takes the place of.
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 

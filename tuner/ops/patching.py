@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
-from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from search_spaces.errors import TunerError
-from search_spaces.kernel import ROUNDING
-from tuner.ops.call_counts import numerics
 from tuner.ops.choosing import ANY
+from tuner.ops.first_calls import FirstCalls, is_captured
 from tuner.ops.modules import KINDS, Gated, Kind, is_autocast
-from tuner.ops.operator import takes_plain, version, watch_calls
-from tuner.ops.overriding import STANDS_FOR
+from tuner.ops.operator import version, watch_calls
 from tuner.ops.problem import PLAIN
-from tuner.ops.products import takes_tf32
+from tuner.ops.replacing import Replacing, numerics
 from tuner.ops.usage import table_of
 
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -42,89 +36,8 @@ _HOOKS = "_tuner_numerics"
 #: Of a module, by key of a call: False where an operator runs, else the decisions by which its own
 #: code does, as torch's function; and how many it knows at most.
 _KNOWN, _MOST_KNOWN = "_tuner_calls", 64
-#: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
-#: the error of an element is a multiple, of its size and of what is usual in its row or in all.
-_APART, _ELEMENTWISE = 2.0, 8.0
 
 
-# -- the first calls -------------------------------------------------------------------------------
-@dataclass(eq=False)
-class FirstCalls:
-    """Compares the first calls of a class or a function with its own code.
-
-    A first call is the first of a dtype, width and device, with or without gradients.
-    """
-
-    name: str
-    wrong: bool = False
-    _known: set[tuple[Any, ...]] = field(default_factory=set)
-
-    def keep(self, found: Any, original: Callable[[], Any], given: torch.Tensor) -> Any:
-        """What was found, or the original where a first call differs from it."""
-        if torch.compiler.is_compiling() or self.knows(given):
-            return found
-        if given.is_meta or not takes_plain((given,)) or _is_captured():
-            return found
-        self._known.add(_kind_of_call(given))
-        with torch.no_grad():
-            ours, theirs = tree_leaves(found), tree_leaves(original())
-            same = len(ours) == len(theirs) and all(map(_are_close, ours, theirs))
-        if same:
-            return found
-        self.wrong = True
-        warnings.warn(
-            f"ops.patch: {self.name} differs from its own code, which runs again", stacklevel=2
-        )
-        return original()
-
-    def knows(self, given: torch.Tensor) -> bool:
-        """Whether a call of this kind is no first one, and all were right."""
-        return _kind_of_call(given) in self._known and not self.wrong
-
-    def reset(self) -> None:
-        """Compare the next calls again."""
-        self.wrong = False
-        self._known.clear()
-
-
-def _kind_of_call(given: torch.Tensor) -> tuple[Any, ...]:
-    width = given.shape[1 if given.ndim == 4 else -1] if given.ndim else 1
-    return given.dtype, width, given.device, torch.is_grad_enabled()
-
-
-def _key_of(given: Any) -> tuple[Any, ...] | None:
-    """What decides, besides the parameters, whether a kernel serves a call in eager mode."""
-    if type(given) not in PLAIN or torch.compiler.is_compiling() or is_autocast():
-        return None
-    return (
-        given.shape, given.is_contiguous() or given.stride(), given.dtype, given.get_device(),
-        given.data_ptr() & 15, given.requires_grad, torch.is_grad_enabled(), version(),
-    )  # fmt: skip
-
-
-def _is_captured() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def _are_close(found: Any, expected: Any) -> bool:
-    if not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
-        return bool(found is expected or found == expected)
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return False
-    # Products in TF32 round their factors as float16 does.
-    dtype = "float16" if takes_tf32(found) else str(found.dtype).removeprefix("torch.")
-    bound = _APART * ROUNDING.get(dtype, 0.0)
-    wide = torch.promote_types(found.dtype, torch.float32)
-    found, expected, finite = found.to(wide), expected.to(wide), expected.isfinite()
-    if not torch.equal(finite, found.isfinite()):
-        return False
-    gap, size = ((each * finite).nan_to_num(0, 0, 0) for each in (found - expected, expected))
-    usual = size.square().mean(-1, keepdim=True).sqrt().maximum(size.square().mean().sqrt())
-    near = gap.norm() <= bound * size.norm()
-    return bool(near & (gap.abs() <= _ELEMENTWISE * bound * (usual + size.abs())).all())
-
-
-# -- modules ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """A module of a model that an operator can compute."""
@@ -341,7 +254,7 @@ def _forward(cls: Any, kind: Kind, check: FirstCalls) -> Callable[..., Any]:
             called = watch_calls()
             found = compare(self, *given)
             decisions = called()
-            if not _is_captured() and not any(each.waits for each in decisions):
+            if not is_captured() and not any(each.waits for each in decisions):
                 if len(known) >= _MOST_KNOWN:
                     known.clear()
                 own = torchs and all(each.run is None for each in decisions)
@@ -412,63 +325,17 @@ def begin_replacing() -> None:
     watch_models(adopt)
 
 
+def _key_of(given: Any) -> tuple[Any, ...] | None:
+    """What decides, besides the parameters, whether a kernel serves a call in eager mode."""
+    if type(given) not in PLAIN or torch.compiler.is_compiling() or is_autocast():
+        return None
+    return (
+        given.shape, given.is_contiguous() or given.stride(), given.dtype, given.get_device(),
+        given.data_ptr() & 15, given.requires_grad, torch.is_grad_enabled(), version(),
+    )  # fmt: skip
+
+
 def _is_worth_patching(model: nn.Module) -> bool:
     if any(map(_is_patched, model.modules())):
         return False
     return any(not _why_not(each, kind, named) for _, each, kind, named in _list_known(model))
-
-
-# -- torch's functions -----------------------------------------------------------------------------
-#: Functions of torch and what takes their place. Kernels of `embedding` do not check its ids.
-_OPERATORS = {torchs: ours for torchs, ours in STANDS_FOR.items()
-              if torchs is not functional.embedding}  # fmt: skip
-_SIGNATURES = {ours: inspect.signature(ours) for ours in _OPERATORS.values()}
-
-
-class Replacing(TorchFunctionMode):
-    """Calls operators where torch's functions are called; a mode is off inside of itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._checks = {ours: FirstCalls(ours.__name__) for ours in _SIGNATURES}
-        self._left = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        ours, kwargs = _OPERATORS.get(func), kwargs or {}
-        if ours is None or self._left or self._checks[ours].wrong:
-            return func(*args, **kwargs)
-        named = {name: each for name, each in kwargs.items() if name != "_stacklevel"}
-        if not _fits(ours, args, named):
-            return func(*args, **kwargs)
-        given = next(each for each in (*args, *named.values()) if isinstance(each, torch.Tensor))
-        found = ours(*args, **named)
-        return self._checks[ours].keep(found, lambda: func(*args, **kwargs), given)
-
-    def leave(self) -> None:
-        """Replace nothing any more; where it is the innermost mode, it ends."""
-        innermost: Any = _get_current_function_mode()  # type: ignore[no-untyped-call]
-        if not self._left and innermost is self:
-            self.__exit__(None, None, None)
-        self._left = True
-
-
-def _fits(ours: Any, args: Any, named: dict[str, Any]) -> bool:
-    """Whether the operator has these parameters, and no call of these is as any other."""
-    try:
-        bound = _SIGNATURES[ours].bind(*args, **named).arguments
-    except TypeError:
-        return False
-    random, implicit = bound.get("dropout_p", 0.0), bound.get("dim", -1) is None
-    return not random and not implicit and not bound.get("inplace", False)
-
-
-@contextmanager
-def replaced() -> Iterator[None]:
-    """Run operators in place of torch's functions of the same meaning, in this thread, until the
-    block ends: `softmax`, `rms_norm`, `linear`, `scaled_dot_product_attention` and others.
-
-    For models that `patch` does not know. First calls are compared as there. Every call of torch
-    inside costs a few microseconds more.
-    """
-    with Replacing():
-        yield

@@ -13,6 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
 from tuner.ops import decompositions
+from tuner.ops.choosing import ANY, numerics_of_calls
 from tuner.ops.elements import activation as activate
 from tuner.ops.operator import Operator, needs_gradient
 from tuner.ops.overriding import overridable
@@ -163,8 +164,8 @@ def _linear_problem(
     parts = [x, weight] if bias is None else [x, weight, bias]
     if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:] or not _are_matrices(*parts):
         return None
-    if bias is None and activation == "none":
-        return None
+    if bias is None and activation == "none" and numerics_of_calls() == ANY:
+        return None  # a library's, but for its bits
     rows, k = weight.shape
     m, n = x.numel() // k, rows // 2 if activation == "swiglu" else rows
     dims: dict[str, Value] = {
@@ -207,6 +208,25 @@ _linear = Operator[torch.Tensor](
 )
 
 
+def _backward_of_linear(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    x, weight, *bias = ctx.saved_tensors
+    rows = grad.reshape(-1, grad.shape[-1])
+    return grad @ weight, rows.T @ x.reshape(-1, x.shape[-1]), rows.sum(0) if bias else None
+
+
+#: Of other numerics: with gradients, the activation is apart.
+_plain_linear = Operator[torch.Tensor](
+    "plain_linear",
+    "(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    functional.linear,
+    lambda x, weight, bias: _linear_problem(x, weight, bias, "none"),
+    setup_context=_save_inputs,
+    backward=_backward_of_linear,
+    autocast="lower",
+    least_gain=decompositions.UNFUSED,
+)
+
+
 @overridable(_activate, functional.linear)
 def linear(
     input: torch.Tensor,
@@ -222,6 +242,9 @@ def linear(
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise TunerError(f"ops.linear: activation is {activation!r}", f"use one of {known}")
+    apart = activation == "none" or needs_gradient((input, weight, bias))
+    if apart and numerics_of_calls() != ANY and not takes_tf32(input):
+        return _ACTIVATIONS[activation](_plain_linear(input, weight, bias))
     if needs_gradient((input, weight, bias)) and not torch.compiler.is_compiling():
         # What the activation is of is saved for its gradient: the product is torch's.
         return _activate_by_kernel((input, weight, bias, activation))

@@ -21,7 +21,8 @@ from tuner.capturing import Calls, capture
 from tuner.ops.call_counts import Scope
 from tuner.ops.choosing import TUNED, Choice
 from tuner.ops.operator import OPERATORS, Decision
-from tuner.ops.patching import PatchedModels, Replacing, find_models
+from tuner.ops.patching import PatchedModels, find_models
+from tuner.ops.replacing import Replacing
 from tuner.optimizing.call_times import (
     CallTime,
     Step,

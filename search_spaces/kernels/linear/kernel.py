@@ -15,7 +15,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.dims import Dims
 from search_spaces.edges import SPECIAL_EDGES
-from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel, Launch, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.limits import MAX_SIZE, integer
@@ -87,14 +86,6 @@ class Linear(Kernel):
             (2048, 1024, 1024, "none", True, "float32"),  # DLRM's top MLP
             (1000, 1003, 997, "gelu", True, "float16"),
         )
-
-    def check_workload(self, workload: Workload) -> None:
-        super().check_workload(workload)
-        if workload["epilogue"] == "none" and not workload["bias"]:
-            raise WorkloadError(
-                f"{self.name} [{workload.key}]: epilogue none without bias is a plain product",
-                "give bias=true, or use matmul",
-            )
 
     def small_workload(self, workload: Workload) -> Workload:
         # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.

@@ -142,7 +142,10 @@ CASES = {
             ),
         },
         graphs={"linear": lambda x: ops.linear(x, _M, None, "gelu")},
-        arguments={"linear": lambda: (draw(4, 6), draw(3, 6), None, "gelu")},
+        arguments={
+            "linear": lambda: (draw(4, 6), draw(3, 6), None, "gelu"),
+            "plain_linear": lambda: (draw(4, 6), draw(3, 6), draw(3)),
+        },
         kernels={"linear": KernelCase(_call_linear, multiplies=True)},
         signature="input weight bias",
     ),
