@@ -40,6 +40,8 @@ _preferred = False
 #: What bits of results depend on: anything, or of a row on that row alone.
 ANY, BATCH_INVARIANT = "any", "batch_invariant"
 _numerics = ANY
+#: Kernels of which torch, too, computes each element of its own, whatever the others are.
+_ELEMENTWISE = ("activation", "rotary", "embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def choose(problem: Problem, without: Collection[str] = ()) -> Choice:
             )
             return replace(found, known=True)
     if _numerics != ANY:
-        warn_of_torch(f"{problem.kernel} {problem.workload.key}")
+        if problem.kernel not in _ELEMENTWISE:
+            warn_of_torch(f"{problem.kernel} {problem.workload.key}")
         return Choice(EAGER, "no range of a batch-invariant table holds it")
     near = find_neighbour(tables, kernel, problem.workload, problem.key)
     if near is None:

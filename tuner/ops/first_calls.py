@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from search_spaces.kernel import ROUNDING
 from tuner.ops.operator import takes_plain
+from tuner.ops.overriding import leave_to_torch
 from tuner.ops.products import takes_tf32
 
 #: Both results are within the gate's tolerance of the exact one, so they may be twice as far apart;
@@ -38,7 +39,7 @@ class FirstCalls:
             return found
         self._known.add(_kind_of_call(given))
         with torch.no_grad():
-            ours, theirs = tree_leaves(found), tree_leaves(original())
+            ours, theirs = tree_leaves(found), tree_leaves(leave_to_torch(original))
             same = len(ours) == len(theirs) and all(map(_are_close, ours, theirs))
         if same:
             return found

@@ -46,7 +46,7 @@ from tuner.ops.choosing import (
     numerics_of_calls,
     warn_of_torch,
 )
-from tuner.ops.overriding import WITHIN
+from tuner.ops.overriding import leave_to_torch
 from tuner.ops.planning import Plan, launch_all
 from tuner.ops.problem import PLAIN, Problem
 from tuner.ops.small_launches import interprets
@@ -173,11 +173,7 @@ class Operator(Generic[Result]):
     def _leave_to_torch(self, arguments: Sequence[Any]) -> Result:
         if not _len_torch_function_stack():
             return self.reference(*arguments)
-        former, WITHIN.operator = WITHIN.operator, True
-        try:
-            return self.reference(*arguments)
-        finally:
-            WITHIN.operator = former
+        return leave_to_torch(self.reference, *arguments)
 
     def serves(self, *arguments: Any) -> bool:
         """Whether something but torch runs such a call, or the operator itself is traced."""

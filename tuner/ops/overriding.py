@@ -26,13 +26,14 @@ _Function = Callable[_Parameters, _Result]
 _VALUES = (int, float, str, tuple, list, dict, type(None), torch.dtype, torch.device)
 
 
-class _Within(threading.local):
-    """Whether this thread is within an operator that runs torch's function."""
+class _Thread(threading.local):
+    """Whether torch's functions stay as they are in this thread, within an operator that runs
+    them."""
 
-    operator = False
+    left = False
 
 
-WITHIN = _Within()
+_THREAD = _Thread()
 #: The operator's function by the functions of torch that it takes the place of.
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -68,3 +69,17 @@ def overridable(
 def _is_foreign(tensor: torch.Tensor) -> bool:
     plain = type(tensor) in PLAIN or isinstance(tensor, FakeTensor | FunctionalTensor)
     return not plain or tensor.layout is not torch.strided or tensor.is_nested
+
+
+def is_left_to_torch() -> bool:
+    """Whether torch's functions are to run as they are."""
+    return _THREAD.left
+
+
+def leave_to_torch(call: Callable[..., _Result], *given: object) -> _Result:
+    """What a call returns in which nothing takes the place of torch's functions."""
+    former, _THREAD.left = _THREAD.left, True
+    try:
+        return call(*given)
+    finally:
+        _THREAD.left = former

@@ -18,7 +18,7 @@ from tuner.ops.call_counts import Scope
 from tuner.ops.choosing import ANY, BATCH_INVARIANT, numerics_of_calls, require
 from tuner.ops.first_calls import FirstCalls
 from tuner.ops.operator import BEFORE_FORGETTING
-from tuner.ops.overriding import STANDS_FOR, WITHIN
+from tuner.ops.overriding import STANDS_FOR, is_left_to_torch
 
 #: Functions of torch and what takes their place. Kernels of `embedding` do not check its ids.
 _OPERATORS = {torchs: ours for torchs, ours in STANDS_FOR.items()
@@ -36,7 +36,7 @@ class Replacing(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         ours, kwargs = _OPERATORS.get(func), kwargs or {}
-        if ours is None or self._left or WITHIN.operator or self._checks[ours].wrong:
+        if ours is None or self._left or is_left_to_torch() or self._checks[ours].wrong:
             return func(*args, **kwargs)
         named = {name: each for name, each in kwargs.items() if name != "_stacklevel"}
         if not _fits(ours, args, named):
