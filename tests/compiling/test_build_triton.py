@@ -14,6 +14,7 @@ import build_kernels
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from triton import knobs
 
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Device, Status, Workload
@@ -158,6 +159,18 @@ def test_a_binary_that_cannot_run_is_refused_with_its_facts(tmp_path, config, wo
     assert words in failure.message
     assert failure.message.endswith("cuda:90")
     assert failure.facts is not None
+
+
+@pytest.mark.parametrize(("stages", "linked"), [(5, 0), (3, 1)])
+def test_what_shared_memory_refuses_is_not_linked(tmp_path, monkeypatch, stages, linked):
+    log, ptxas = tmp_path / "log", tmp_path / "ptxas"
+    ptxas.write_text(f'#!/bin/sh\necho "$*" >> {log}\nexec {knobs.nvidia.ptxas.path} "$@"\n')
+    ptxas.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", f"{ptxas}")
+    config = DOT | {"num_stages": stages}
+    build_kernel(build_kernels.dot_kernel, job(config, workload=SQUARE), tmp_path / "cache")
+    lines = log.read_text().splitlines() if log.exists() else []
+    assert sum("--gpu-name" in line for line in lines) == linked
 
 
 def test_registers_times_threads_is_a_limit_where_the_device_states_one(tmp_path):

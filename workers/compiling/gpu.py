@@ -83,8 +83,15 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
             requested = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
             if too_wide := refusal(requested, device):
                 return Failure(Status.CONSTRAINTS, too_wide, facts=requested)
-            with count_compilations(import_inductor=False) as compilations:
-                binaries = compile_launch(launch, driver)
+            try:
+                with (
+                    count_compilations(import_inductor=False) as compilations,
+                    _refused_before_linking(device, driver),
+                ):
+                    binaries = compile_launch(launch, driver)
+            except _RefusedError as refused:
+                message, own = refused.args
+                return Failure(Status.CONSTRAINTS, message, facts=_worst(facts, own))
             keys += compilations.keys
             for compiled in binaries:
                 own = _facts(compiled)
@@ -108,6 +115,44 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
         files=files,
         keys=tuple(keys),
     )
+
+
+class _RefusedError(Exception):
+    """A launch exceeds a limit: the message of `refusal`, and the launch's facts so far."""
+
+
+@contextmanager
+def _refused_before_linking(device: Device, driver: TargetDriver) -> Iterator[None]:
+    """Have Triton stop once it knows the shared memory, which is before ptxas, if it is too much.
+
+    Triton's own hook for stages would change the keys of its cache. Raises `_RefusedError` inside
+    the block.
+    """
+    from triton.compiler.compiler import make_backend
+
+    backend = type(make_backend(driver.get_current_target()))
+    before = backend.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Any], *given: Any) -> None:
+        before(self, stages, *given)
+        lower = stages["llir"]
+
+        def llir(source: Any, metadata: Any) -> Any:
+            lowered = lower(source, metadata)
+            facts = StaticFacts(
+                shared_bytes=int(metadata["shared"]), num_warps=int(metadata["num_warps"])
+            )
+            if message := refusal(facts, device):
+                raise _RefusedError(message, facts)
+            return lowered
+
+        stages["llir"] = llir
+
+    backend.add_stages = add_stages
+    try:
+        yield
+    finally:
+        backend.add_stages = before
 
 
 def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
