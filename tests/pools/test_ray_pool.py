@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
-from pool_contract import Farm, PoolContract, PoolFaultContract, child_of, owner_of, spec
+from pool_contract import Farm, PoolContract, PoolFaultContract, child_of, kinds, owner_of, spec
 from processes import alive, below, kill, named, wait_until
 
-from workers.job_records import JobLost, Measured, WorkerGone
+from workers.job_records import JobLost, Measured, PoolEvent, WorkerGone
 from workers.pools import create, ray_nodes, ray_pool
 
 pytestmark = [pytest.mark.ray]
@@ -73,18 +75,24 @@ class TestRayPoolFaults(PoolFaultContract):
         event, _ = farm.answer("back")
         assert isinstance(event, Measured)
 
-    def test_killing_a_builders_actor_loses_the_job_and_no_builder(self, farm: Farm):
+    def test_killing_the_builders_actor_loses_their_builds_and_no_builder(self, farm: Farm):
         farm.until(lambda: farm.pool.warm)
         owner = owner_of("builder-0")
-        os.kill(child_of("builder-0"), signal.SIGSTOP)  # so that it does not end its build
-        for index in range(2):
-            farm.pool.submit_build(farm.build_job(f"b{index}", farm.config("")))
-        kill(owner)
-        kinds = set()
-        while len(kinds) < 2:
-            kinds |= {type(e).__name__ for e in farm.pool.poll(5.0) if hasattr(e, "job_id")}
-        assert kinds == {"Built", "JobLost"}
+        assert owner_of("builder-1") == owner
+        for name in ("builder-0", "builder-1"):
+            os.kill(child_of(name), signal.SIGSTOP)  # so that it does not end its build
+        assert self._built(farm, "b", lambda: kill(owner)) == Counter(JobLost=2)
         assert farm.pool.builders == 2
+        farm.until(lambda: farm.pool.warm)
+        assert self._built(farm, "again", lambda: None) == Counter(Built=2)
+        farm.until(lambda: len(named(os.getpid(), "builder-0")) == 2)
+
+    def _built(self, farm: Farm, prefix: str, meanwhile: Callable[[], None]) -> Counter[str]:
+        """The kinds of the answers to two builds."""
         for index in range(2):
-            farm.pool.submit_build(farm.build_job(f"again{index}", farm.config("")))
-        farm.until(lambda: len(named(os.getpid(), "builder-0")) == 3)
+            farm.pool.submit_build(farm.build_job(f"{prefix}{index}", farm.config("")))
+        meanwhile()
+        answers: list[PoolEvent] = []
+        while len(answers) < 2:
+            answers += [event for event in farm.pool.poll(5.0) if hasattr(event, "job_id")]
+        return kinds(answers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from workers.job_records import Artifact, BuildJob, Failure
 from workers.processes.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.processes.fork_server import ForkServer
 from workers.processes.machine_faults import fault_of
-from workers.processes.preload import WorkerRole
 from workers.processes.supervised_child import (
     ChildDied,
     ChildError,
@@ -26,8 +25,6 @@ from workers.processes.supervised_child import (
 )
 from workers.processes.worker_lost import WorkerLost, lost_to, one_line, times
 
-_WARM_TIMEOUT_S = 120.0
-
 _log = logging.getLogger(__name__)
 #: Added to the niceness of the child.
 _NICE = 10
@@ -36,10 +33,8 @@ _NICE = 10
 class ProcessBuilder(SingleChild):
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
-    build_options: the options of builds, by kind. kinds: the kinds of devices for whose builds
-    `warm_up` loads what a server of a local pool has. torch_free: as in `PoolSpec`. cores: the
-    processors it may use, empty for all. server: the fork server of its child, which others share
-    and close; by default it has its own.
+    build_options: the options of builds, by kind. cores: the processors it may use, empty for all.
+    server: the fork server of its child, which others share and close; by default it has its own.
 
     A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
     process (`workers.processes.crash_retry`). Raises WorkerLost if the kernel or the machine is
@@ -52,14 +47,10 @@ class ProcessBuilder(SingleChild):
         worker_id: str = "builder",
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
-        kinds: Sequence[str] = (),
-        torch_free: bool = False,
         cores: frozenset[int] = frozenset(),
         server: ForkServer | None = None,
     ) -> None:
         self._worker_id = worker_id
-        self._kinds, self._torch_free = tuple(kinds), torch_free
-        self._warmed: tuple[int | None, int] = (None, 0)
         self._given_up = False
         child = SupervisedChild(
             "workers.compiling.process_builder:BuildService",
@@ -81,24 +72,16 @@ class ProcessBuilder(SingleChild):
 
     @property
     def warm(self) -> bool:
-        """Whether the child has loaded the compilers, or has failed to."""
-        pid = self.pid
-        return self._given_up or (pid is not None and self._warmed == (pid, len(self._kinds)))
+        """Whether there is a child, which has what its server loaded, or none can be started."""
+        return self._given_up or self.pid is not None
 
     def warm_up(self) -> None:
-        """Start the child, or load the compilers of one more kind; a few seconds at most.
+        """Start the child once its server has loaded the compilers.
 
-        A child that cannot be warmed up stays as it is: its builds report what is wrong.
+        Where no child can be started, builds report what is wrong.
         """
         try:
             start(self._child)
-            pid, done = self._warmed
-            if pid != self.pid:
-                self._warmed = self.pid, 0
-            elif done < len(self._kinds):
-                kind, free = self._kinds[done], self._torch_free
-                self._child.request("warm", kind, free, timeout_s=_WARM_TIMEOUT_S)
-                self._warmed = self.pid, done + 1
         except (WorkerLost, ChildTimeout, ChildDied, ChildError) as error:
             self._given_up = True
             _log.info("%s cannot be warmed up: %s", self._worker_id, one_line(f"{error}"))
@@ -135,11 +118,6 @@ class BuildService:
         self, cache_dir: Path, options: Mapping[str, Mapping[str, Value]] | None = None
     ) -> None:
         self._cache_dir, self._options = cache_dir, options or {}
-
-    def warm(self, kind: str, torch_free: bool) -> None:
-        """Load the compilers for devices of a kind before the first build needs them."""
-        with span(f"warm up for {kind}", "start"):
-            backend_kinds.spec(kind).preload(WorkerRole.BUILDER, torch_free=torch_free).run()
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         kind = job.device.kind

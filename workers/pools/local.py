@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from workers.job_records import (
 )
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.worker_slots import PoolPlan, WorkerSlot, number, shares
+from workers.pools.worker_slots import PoolPlan, WorkerSlot, describe_runners, number, shares
 from workers.processes.pool_servers import PoolServers, take_servers
 from workers.processes.worker_lost import is_lasting, reason_of, remedy_of
 from workers.quiet_processors import Yielder
@@ -164,17 +163,10 @@ class LocalPool(Pool):
         )
 
     def describe_workers(self) -> Sequence[WorkerInfo] | None:
-        servers, host, infos = self._servers, socket.gethostname(), []
-        if servers is None:
-            return None
-        for state in self._runners.values():
-            slot = state.slot
-            device = servers.describe_device(slot.kind, slot.index, slot.options)
-            if device is None:
-                return None
-            toolchain = backend_kinds.spec(slot.kind).toolchain()
-            infos.append(WorkerInfo(slot.worker_id, device, toolchain, host))
-        return infos
+        slots = [state.slot for state in self._runners.values()]
+        return (
+            describe_runners(slots, self._servers.describe) if self._servers is not None else None
+        )
 
     def check_declarations(self, jobs: Sequence[DeclarationJob]) -> DeclarationProcess | None:
         server = self._servers.with_torch if self._servers is not None else None

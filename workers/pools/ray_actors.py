@@ -1,9 +1,9 @@
-"""The actors of the pool `ray`: a builder or a runner each, with paths as their node has them."""
+"""The actors of the pool `ray`: builders or one runner, with paths as their node has them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces import log_file
@@ -24,67 +24,66 @@ from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot, number, shares
+from workers.processes.pool_servers import PoolServers
 from workers.quiet_processors import Yielder
 
 _RECORDED = "recorded:"
 
 
 class BuilderActor:
-    """One builder. Its child compiles, the actor waits."""
+    """The builders of some names, which fork from one server. Children compile, the actor waits."""
 
     def __init__(
         self,
-        name: str,
+        names: Sequence[str],
         options: Mapping[str, Mapping[str, Value]],
         paths: tuple[str, ...],
         cwd: str,
         kinds: tuple[str, ...] = (),
         torch_free: bool = False,
     ) -> None:
-        log_file.join(f"actor of {name}")
-        tracing.join(f"actor of {name}")
+        log_file.join(f"actor of {names[0]}")
+        tracing.join(f"actor of {names[0]}")
         self._moved = _find_moved_folder(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
         if any(backend_kinds.spec(kind).accelerator for kind in kinds):
             launch, rest = shares(range(_gpus()))
             others = rest if launch else others
-        self._builder = ProcessBuilder(
-            options,
-            name,
-            paths=paths,
-            cwd=cwd,
-            kinds=kinds,
-            torch_free=torch_free,
-            cores=others,
-        )
-        # Runners of the node are in other processes.
+        # The servers of runners are not started: these are in other processes.
+        self._servers = PoolServers(kinds, paths, cwd, torch_free=torch_free)
+        server = self._servers.builders
+        server.start()
+        self._builders = {
+            name: ProcessBuilder(options, name, paths=paths, cores=others, server=server)
+            for name in names
+        }
         self._yielder = Yielder()
-        self._yielder.start([self._builder])
+        self._yielder.start(self._builders.values())
 
     def ready(self) -> tuple[str, None]:
         """Ray's id of the node. The answer says that the actor has started."""
         return ray_nodes.own_id(), None
 
-    def warm_up(self) -> bool:
-        """Take one step of the warm-up; whether it was the last."""
-        self._builder.warm_up()
-        return self._builder.warm
+    def warm_up(self, name: str) -> bool:
+        """Warm a builder up; whether it is warm."""
+        self._builders[name].warm_up()
+        return self._builders[name].warm
 
-    def build(self, job: BuildJob) -> tuple[Artifact | Failure, bool]:
+    def build(self, name: str, job: BuildJob) -> tuple[Artifact | Failure, bool]:
         """The result, and whether the builder is warm afterwards."""
         moved = replace(job, kernel=self._moved.kernel(job.kernel))
         with tracing.span("build", "waiting", job=job.job_id):
-            result = self._builder.build(moved)
-        return result, self._builder.warm
+            result = self._builders[name].build(moved)
+        return result, self._builders[name].warm
 
     def close(self) -> None:
         self._yielder.close()
-        self._builder.close()
-
-    def pids(self) -> tuple[int, int | None]:
-        """The process ids of the actor and of its child, for tests and people."""
-        return os.getpid(), self._builder.pid
+        for builder in self._builders.values():
+            builder.begin_kill()
+        for builder in self._builders.values():
+            builder.kill()
+        self._servers.close()
 
 
 class RunnerActor:
@@ -133,10 +132,6 @@ class RunnerActor:
     def close(self) -> None:
         self._yielder.close()
         self._runner.close()
-
-    def pids(self) -> tuple[int, int | None]:
-        """The process ids of the actor and of its child, for tests and people."""
-        return os.getpid(), self._runner.pid
 
 
 def _gpus() -> int:

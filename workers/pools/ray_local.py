@@ -11,6 +11,8 @@ import threading
 import time
 import uuid
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
 from workers.environment import set_variables
+from workers.processes.child import reaper
 from workers.processes.child_process import exit_name
 
 # Ray reads this when it is imported: lines that it would print to the driver's stdout, which is for
@@ -31,6 +34,7 @@ os.environ.setdefault(
 import ray as ray
 from ray import _raylet
 from ray._private import ray_constants
+from ray._private.node import Node
 
 _LOOPBACK = "127.0.0.1"
 _NICENESS = "RAY_worker_niceness"
@@ -68,10 +72,12 @@ class LocalRay:
             "RAY_enable_metrics_collection": "0",
             "AUTOSCALER_METRIC_PORT": "-1",
             "DASHBOARD_METRIC_PORT": "-1",
+            # By default Ray starts a worker for each processor, before any is asked for.
+            "RAY_prestart_worker_first_driver": "0",
         }
         has_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
         try:
-            with set_variables(**variables):
+            with set_variables(**variables), _only_what_runs_actors():
                 _read_credentials()
                 init(
                     "local",
@@ -111,6 +117,9 @@ class LocalRay:
 
     def stop(self) -> None:
         """End the processes and remove the folder."""
+        if (node := ray._private.worker._global_node) is not None:
+            # Nothing of theirs is kept. Asked to end, each would take up to a second.
+            node.kill_all_processes = partial(_kill_all, node)
         ray.shutdown()
         _read_credentials()
         # Ray's agents may still write there after the end of their node.
@@ -118,6 +127,37 @@ class LocalRay:
         while self.folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(self.folder, ignore_errors=True)
             time.sleep(0.05)
+
+
+@contextmanager
+def _only_what_runs_actors() -> Iterator[None]:
+    """Have Ray start no server of a dashboard, monitor of logs or autoscaler, and import none."""
+    owners = {
+        "start_api_server": Node,
+        "start_log_monitor": Node,
+        "start_monitor": Node,
+        "get_dashboard_dependency_error": ray._private.utils,
+    }
+    before = {name: getattr(owner, name) for name, owner in owners.items() if hasattr(owner, name)}
+    missing = ImportError("left out")
+    try:
+        for name in before:
+            result = missing if owners[name] is ray._private.utils else None
+            setattr(owners[name], name, lambda *_, result=result, **__: result)
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(owners[name], name, function)
+
+
+def _kill_all(node: Any, **_: object) -> None:
+    """Kill the processes of a node, and the workers and agents of its raylet, which wait for it."""
+    own = {info.process.pid for infos in node.all_processes.values() for info in infos}
+    started = reaper.children(own)
+    type(node).kill_all_processes(node, check_alive=False, allow_graceful=False)
+    for pid in started:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _read_credentials() -> None:

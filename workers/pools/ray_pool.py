@@ -1,15 +1,17 @@
 """The pool `ray`: builder actors on processors, one runner actor per device, on any cluster.
 
-An actor has one call in flight. When its process dies, Ray fails every queued call with the same
-error, so that the job at fault could not be identified. Ray restarts actors (`max_restarts=-1`);
-the caller retries jobs (`max_task_retries=0`). Nodes that join later get workers of the kinds whose
-count is open.
+A worker has one call in flight. When its actor's process dies, Ray fails every queued call with the
+same error, so that the job at fault could not be identified. The builders of a local Ray share one
+actor, whose children compile: they load compilers once and start one process of Ray. Ray restarts
+actors (`max_restarts=-1`); the caller retries jobs (`max_task_retries=0`). Nodes that join later
+get workers of the kinds whose count is open.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -30,13 +32,14 @@ from workers.job_records import (
     PoolEvent,
     PoolSpec,
     WorkerGone,
+    WorkerInfo,
     WorkerReady,
 )
 from workers.pools import ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
 from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
-from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.pools.worker_slots import PoolPlan, WorkerSlot, describe_runners
 from workers.processes.worker_lost import WorkerLost
 from workers.roles import Pool
 
@@ -59,9 +62,11 @@ _PATIENCE = 4.0
 
 @dataclass(slots=True)
 class _ActorState:
-    """An actor and what it is doing."""
+    """A worker in an actor, and what it is doing."""
 
     name: str
+    #: The name of the actor, which it shares with others of that name.
+    host: str
     #: Ray's handle; None while there is no actor.
     actor: Any
     #: The runner's slot; None for a builder.
@@ -112,6 +117,7 @@ class RayPool(Pool):
         #: The nodes of calls in flight that were dead at the last look.
         self._dead: frozenset[str] = frozenset()
         self._builder_seen_at = 0.0
+        self._ending: threading.Thread | None = None
 
     @property
     def builders(self) -> int:
@@ -154,17 +160,32 @@ class RayPool(Pool):
             memory_bytes = sum(node.memory_bytes for node in nodes)
             self._builder_cpus = ray_nodes.builder_cpus(cpus, busy)
         builders = self._plan.builders(cpus, memory_bytes, busy)
+        names = [f"builder-{index}" for index in range(builders)]
         states = [
-            *(_ActorState(slot.worker_id, None, slot) for slot in slots),
-            *(_ActorState(f"builder-{index}", None) for index in range(builders)),
+            *(_ActorState(slot.worker_id, slot.worker_id, None, slot) for slot in slots),
+            *(
+                _ActorState(name, "builders" if self._cluster.owned else name, None)
+                for name in names
+            ),
         ]
-        for state in states:
-            if state.name not in self._created:
-                self._created.add(state.name)
-                self._states.append(state)
-                self._create_actor(state)
+        new = [state for state in states if state.name not in self._created]
+        self._created.update(state.name for state in new)
+        self._states += new
+        for state in new:
+            self._create_actor(state)
+
+    def begin_kill(self) -> bool:
+        if self._ending is None:
+            self._ending = threading.Thread(target=self._end, args=(True,), name="end of Ray")
+            self._ending.start()
+        return True
 
     def close(self, *, kill: bool = False) -> None:
+        if self._ending is not None:
+            self._ending.join()
+        self._end(kill)
+
+    def _end(self, kill: bool) -> None:
         if self._cluster is None:
             return
         self._builds.clear()
@@ -181,12 +202,23 @@ class RayPool(Pool):
 
     def _end_actors(self, kill: bool) -> None:
         if not kill:
-            closing = [state.actor.close.remote() for state in self._states if state.ready]
+            ready = {state.host: state.actor for state in self._states if state.ready}
+            closing = [actor.close.remote() for actor in ready.values()]
             if closing:
                 ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
-        for state in self._states:
-            if state.actor is not None:
-                ray.kill(state.actor)
+        for actor in {state.host: state.actor for state in self._states if state.actor}.values():
+            ray.kill(actor)
+
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
+        """Those of a local Ray, if it cannot matter which device of a kind it gives to a runner."""
+        if self._cluster is None or not self._cluster.owned:
+            return None
+        slots = [state.slot for state in self._states if state.slot is not None]
+        kinds = {slot.kind for slot in slots}
+        describe = {kind: backend_kinds.spec(kind).make_describe() for kind in sorted(kinds)}
+        infos = describe_runners(slots, describe)
+        alike = {info.device.fingerprint for info in infos or ()}
+        return infos if len(alike) == len(kinds) else None
 
     # -- jobs --------------------------------------------------------------------------------------
     def submit_build(self, job: BuildJob) -> None:
@@ -224,20 +256,27 @@ class RayPool(Pool):
 
     # -- inside ------------------------------------------------------------------------------------
     def _create_actor(self, state: _ActorState) -> None:
-        """Create an actor and ask whether it is ready."""
+        """Create an actor, unless another worker of it has, and ask whether it is ready."""
+        mates = [other for other in self._states if other.host == state.host]
+        state.actor = next((mate.actor for mate in mates if mate.actor is not None), None)
+        if state.actor is None:
+            self._make_actor(state, tuple(mate.name for mate in mates))
+        self._ask_ready(state)
+
+    def _make_actor(self, state: _ActorState, names: tuple[str, ...]) -> None:
+        """names: those of the actor's builders."""
         assert self._cluster is not None
         common: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1}
         if self._cluster.runtime_env:
             common["runtime_env"] = self._cluster.runtime_env
         plan = self._plan
         if state.slot is None:
-            common["num_cpus"] = self._builder_cpus
+            # One CPU also for the builders of a local Ray, which nobody else uses.
+            common |= {"num_cpus": self._builder_cpus, "max_concurrency": len(names) + 1}
             make = ray.remote(BuilderActor).options(num_gpus=0, **common)
-            kinds = tuple(sorted({other.slot.kind for other in self._states if other.slot}))
+            kinds = tuple(kind for kind, count in sorted(self._spec.runners.items()) if count != 0)
             free = self._spec.torch_free
-            state.actor = make.remote(
-                state.name, plan.build_options, plan.paths, plan.cwd, kinds, free
-            )
+            state.actor = make.remote(names, plan.build_options, plan.paths, plan.cwd, kinds, free)
         else:
             backend = backend_kinds.spec(state.slot.kind)
             needs = backend.ray_resources()
@@ -246,7 +285,6 @@ class RayPool(Pool):
             where = "SPREAD" if backend.ray_gpus or not backend.timed else self._place(state)
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
             state.actor = make.remote(state.slot, plan.paths, plan.cwd)
-        self._ask_ready(state)
 
     def _place(self, state: _ActorState) -> Any:
         """The node with the fewest such runners. When it dies, they are created on another."""
@@ -290,10 +328,11 @@ class RayPool(Pool):
                 continue
             if self._builds:
                 job = self._builds.popleft()
-                self._call_job(state.actor.build.remote(job), state, job.job_id, job.timeout_s)
+                reference = state.actor.build.remote(state.name, job)
+                self._call_job(reference, state, job.job_id, job.timeout_s)
             elif not state.warm:
                 state.busy = True
-                self._calls[state.actor.warm_up.remote()] = _Call(state, warming=True)
+                self._calls[state.actor.warm_up.remote(state.name)] = _Call(state, warming=True)
 
     def _share(self, artifact: Artifact) -> Any:
         """The artifact if it is small, else a reference to its copy in the object store."""
@@ -361,16 +400,23 @@ class RayPool(Pool):
         _log.info("%s: %s: %s", state.name, event, reason)
         if given_up:
             _log.info("%s is given up", state.name)
-        state.ready = state.warm = False
-        if isinstance(error, _NOT_RESTARTED):
-            ray.kill(state.actor)
-            state.actor = None
+        actor, state.ready, state.warm = state.actor, False, False
+        dead = isinstance(error, _NOT_RESTARTED)
+        if actor is not None and (dead or given_up):
+            ray.kill(actor)
         if given_up:
-            ray.kill(state.actor)
             self._states.remove(state)
-        else:
-            # Seconds at most: a node may stay away for long, and each attempt fails at once.
-            state.retry_at = time.monotonic() + 0.1 * 2 ** min(state.failures, 6)
+            return
+        others = () if raised or actor is None else self._states
+        lost = [other for other in others if other.actor is actor] or [state]
+        for mate in lost:
+            if dead:
+                mate.actor = None
+            # Those with a call in flight fail by that.
+            if not mate.busy or mate is state:
+                mate.ready = mate.warm = False
+                # Seconds at most: a node may stay away for long, and each attempt fails at once.
+                mate.retry_at = time.monotonic() + 0.1 * 2 ** min(mate.failures, 6)
 
     def _retry_failed(self) -> None:
         """Ask failed actors whether they are back; replace those that Ray does not restart."""

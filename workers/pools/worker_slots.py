@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.records import Value
 from workers import backend_kinds
+from workers.backend_spec import Describe
 from workers.host import affinity, group_by_core
-from workers.job_records import PoolSpec
+from workers.job_records import PoolSpec, WorkerInfo
 
 #: Memory of a child with torch loaded while it compiles.
 _BUILDER_BYTES = 3 * 2**29
@@ -29,6 +31,23 @@ class WorkerSlot:
     index: int
     #: Keyword arguments of its backend.
     options: Mapping[str, Value] = field(default_factory=dict)
+
+
+def describe_runners(
+    slots: Iterable[WorkerSlot], describe: Mapping[str, Describe]
+) -> list[WorkerInfo] | None:
+    """The runners of this machine as known before they are ready; None where one is not known.
+
+    describe: by kind.
+    """
+    host, infos = socket.gethostname(), []
+    for slot in slots:
+        device = describe[slot.kind](slot.index, slot.options) if slot.kind in describe else None
+        if device is None:
+            return None
+        toolchain = backend_kinds.spec(slot.kind).toolchain()
+        infos.append(WorkerInfo(slot.worker_id, device, toolchain, host))
+    return infos
 
 
 class PoolPlan:

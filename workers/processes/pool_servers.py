@@ -33,7 +33,6 @@ from workers.processes.fork_server import IN_WORKER, ForkServer
 from workers.processes.preload import WORKERS, Import, Preload, Step, Variable, WorkerRole
 
 if TYPE_CHECKING:
-    from search_spaces.records import Device, Value
     from workers.backend_spec import BackendSpec, Describe
 
 #: The key of the builders' preload, and the end of the keys of standbys; no kind has such a name.
@@ -74,7 +73,8 @@ class PoolServers:
             lambda common: ForkServer("workers", paths=paths, cwd=cwd, shared=True, preload=common),
         )
         self._describing = {kind: spec.make_describe for kind, spec in specs.items()}
-        self._describe: dict[str, Describe] = {}
+        #: By kind, what describes a runner's device without opening it, once started.
+        self.describe: Mapping[str, Describe] = {}
         self._started = False
 
     @property
@@ -113,12 +113,7 @@ class PoolServers:
         with suppress(OSError):
             for server in self._servers:
                 server.start()
-        self._describe = {kind: begin() for kind, begin in self._describing.items()}
-
-    def describe_device(self, kind: str, index: int, options: Mapping[str, Value]) -> Device | None:
-        """The device of a runner as known without opening it; None if its kind does not say."""
-        describe = self._describe.get(kind)
-        return describe(index, options) if describe is not None else None
+        self.describe = {kind: begin() for kind, begin in self._describing.items()}
 
     @property
     def loading(self) -> bool:

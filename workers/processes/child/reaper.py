@@ -12,7 +12,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from workers.processes.child.messages import EXIT_STATUS, wake_on_child_exit
@@ -88,6 +88,11 @@ def _descendants(root: int) -> list[int]:
         found += below
         queue += below
     return found
+
+
+def children(parents: Collection[int]) -> list[int]:
+    """The living children of these processes."""
+    return [pid for pid, parent, _ in _processes() if parent in parents]
 
 
 def kill_session(session: int) -> None:
