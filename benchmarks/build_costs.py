@@ -1,6 +1,10 @@
 """What builds for `cuda:90` cost on this machine, which needs no GPU: stages, pools, start and end.
 
-python benchmarks/build_costs.py --out benchmarks/results/cpu/build_costs.json
+    benchmarks/build_costs.py --out benchmarks/results/cpu/build_costs.json
+
+Adds the figures of this revision to the document. The processor time of a pool is that of the
+driver and of all its descendants, Ray's processes included, until the last build has ended. What
+a local pool loads for runners does not count: without a GPU, Ray has none.
 """
 
 from __future__ import annotations
@@ -12,18 +16,20 @@ import os
 import platform
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from search_spaces.registry import load
+from tuner.campaign.run_record import read_revision
 from workers import pools
 from workers.compiling.job import build_kernel
 from workers.device import offline
@@ -31,7 +37,10 @@ from workers.job_records import BuildJob, Built, Failure, KernelRef, PoolSpec
 
 KERNELS = ("matmul", "attention", "layer_norm", "softmax")
 DEVICE = offline("cuda:90")
-_PAGE_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ROOT = Path(__file__).resolve().parent.parent
+#: Parameters that Triton uses after TTIR.
+_LATE = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 
 
 def jobs(name: str, count: int) -> list[BuildJob]:
@@ -82,9 +91,14 @@ def stages(name: str, count: int) -> dict[str, Any]:
         began = processor_s()
         results = [build_kernel(kernel, job, Path(folder)) for job in rest]
         whole_s = processor_s() - began
-    refused = sum(isinstance(result, Failure) for result in results)
-    shares = {stage: round(value / whole_s, 4) for stage, value in seconds.most_common()}
-    return {"ms": round(1e3 * whole_s / len(rest), 1), "refused": refused, "shares": shares}
+    early = {tuple(p for p in job.config.items() if p[0] not in _LATE) for job in rest}
+    return {
+        "ms": round(1e3 * whole_s / len(rest), 1),
+        "refused": sum(isinstance(result, Failure) for result in results),
+        # What an earlier build of the same process has had.
+        "ttir_repeated": round(1 - len(early) / len(rest), 3),
+        "shares": {stage: round(value / whole_s, 4) for stage, value in seconds.most_common()},
+    }
 
 
 def processor_s() -> float:
@@ -94,7 +108,7 @@ def processor_s() -> float:
 
 
 # -- the same builds by a pool ---------------------------------------------------------------------
-def pool(kind: str, builders: int, count: int) -> dict[str, Any]:
+def pool(kind: str, count: int, builders: int) -> dict[str, Any]:
     """Seconds of the builds by a pool, from the request for one until it has ended."""
     work = [job for name in KERNELS for job in jobs(name, count)]
     random.Random(0).shuffle(work)
@@ -129,16 +143,22 @@ def pool(kind: str, builders: int, count: int) -> dict[str, Any]:
 
 
 def descendants() -> dict[int, float]:
-    """Seconds of processor time of each living descendant, with the children it has waited for."""
+    """Seconds of processor time of each living descendant, with the children it has waited for.
+
+    Without the fork servers of runners.
+    """
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue
+        fields = rest.split()
+        if name.startswith("cuda"):
+            continue
         parents[int(stat.parent.name)] = int(fields[1])
-        used[int(stat.parent.name)] = sum(map(int, fields[11:15])) / _PAGE_TICKS
+        used[int(stat.parent.name)] = sum(map(int, fields[11:15])) / _TICKS
 
     def below(pid: int) -> bool:
         return pid in parents and (parents[pid] == os.getpid() or below(parents[pid]))
@@ -153,20 +173,17 @@ def descendants_s() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--builds", type=int, default=20, help="of each kernel")
-    parser.add_argument("--builders", type=int, default=2)
+    parser.add_argument("--builds", type=int, nargs="+", default=[6, 24], help="of each kernel")
+    parser.add_argument("--builders", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each pool")
     parser.add_argument("--only", help="one part, printed: local, ray, or a kernel")
     chosen = parser.parse_args()
     if chosen.only:
-        made = (
-            stages(chosen.only, chosen.builds)
-            if chosen.only in KERNELS
-            else pool(chosen.only, chosen.builders, chosen.builds)
-        )
-        print(json.dumps(made))
+        of_a_kernel = chosen.only in KERNELS
+        made = stages if of_a_kernel else partial(pool, builders=chosen.builders)
+        print(json.dumps(made(chosen.only, count=chosen.builds[0])))
         return
-    document = {
+    document: dict[str, Any] = {
         "device": "CPU only, builds for cuda:90",
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "processors": len(os.sched_getaffinity(0)),
@@ -174,21 +191,43 @@ def main() -> None:
             "python": platform.python_version(),
             **{name: version(name) for name in ("triton", "torch", "ray")},
         },
-        "stages": {name: _run(name, chosen) for name in KERNELS},
+        "stages": {name: _run(name, chosen.builds[-1]) for name in KERNELS},
         # In turn: another load of the machine meets both.
         "pools": [
-            {kind: _run(kind, chosen) for kind in ("local", "ray")} for _ in range(chosen.rounds)
+            {"pool": kind, **_run(kind, count, chosen.builders)}
+            for _ in range(chosen.rounds)
+            for count in chosen.builds
+            for kind in ("local", "ray")
         ],
     }
-    text = json.dumps(document, indent=1)
-    print(text)
+    document["summary"] = {kind: _summary(document["pools"], kind) for kind in ("local", "ray")}
+    print(json.dumps(document, indent=1))
     if chosen.out:
-        chosen.out.write_text(text + "\n")
+        known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+        known[read_revision(_ROOT)] = document
+        chosen.out.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def _run(part: str, chosen: argparse.Namespace) -> Any:
+def _summary(runs: list[dict[str, Any]], kind: str) -> dict[str, float]:
+    """Medians, and the processor time of a build beyond the pool's own, by the two counts."""
+    fewest, most = (min(run["builds"] for run in runs), max(run["builds"] for run in runs))
+
+    def median(name: str, builds: int) -> float:
+        found = [run[name] for run in runs if run["pool"] == kind and run["builds"] == builds]
+        return statistics.median(found)
+
+    few_s, many_s = median("processor_s", fewest), median("processor_s", most)
+    a_build_s = (many_s - few_s) / (most - fewest)
+    return {
+        "processor_s_of_a_build": round(a_build_s, 4),
+        "processor_s_of_the_pool": round(few_s - fewest * a_build_s, 2),
+        **{name: median(name, fewest) for name in ("start_s", "first_build_s", "end_s")},
+    }
+
+
+def _run(part: str, builds: int, builders: int = 1) -> Any:
     """One part in a process of its own, which shares no library and no cache with others."""
-    counts = ("--builds", f"{chosen.builds}", "--builders", f"{chosen.builders}")
+    counts = ("--builds", f"{builds}", "--builders", f"{builders}")
     command = [sys.executable, __file__, "--only", part, *counts]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])

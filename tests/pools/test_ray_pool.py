@@ -4,8 +4,10 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+import ray
 from pool_contract import Farm, PoolContract, PoolFaultContract, child_of, kinds, owner_of, spec
 from processes import alive, below, kill, named, wait_until
 
@@ -25,12 +27,20 @@ def farm(tmp_path_factory):
     assert folder.is_dir()
     yield made
     before = set(below(os.getpid())) - others
+    assert pool.begin_kill()
     pool.close()
     assert not folder.exists()
     wait_until(lambda: not any(map(alive, before)))
 
 
 class TestRayPool(PoolContract):
+    def test_runners_of_a_local_ray_are_described_as_they_will_be(self, farm: Farm):
+        described = farm.pool.describe_workers()
+        assert [info.worker_id for info in described] == ["simulated-0", "simulated-1"]
+        for info in described:
+            _, ready = ray.get(farm.pool.actors[info.worker_id].ready.remote())
+            assert replace(ready, calibration=None) == info
+
     def test_killing_a_runners_actor_loses_the_job_and_brings_the_worker_back(self, farm: Farm):
         hanging = farm.measure_job("m", farm.config("hang"), slow=True)
         farm.pool.submit_measure("simulated-0", hanging)
