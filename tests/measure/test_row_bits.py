@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from row_kernels import PARTS, RowSum
+from row_kernels import PARTS, RowSum, add_up
 
 from search_spaces import registry
 from search_spaces.errors import KernelError
+from search_spaces.kernel import Tolerance
 from search_spaces.records import Status, TensorSpec, Workload
 from workers.job_records import Failure, RowRange
 from workers.measure.gate.checks import check_variant
@@ -72,6 +73,42 @@ def test_samples_of_several_rows_keep_their_order():
 def test_a_range_of_one_size_has_rows_too():
     alone, both = (check("eighths", 64, RowRange("rows", 64, high)) for high in (64, 128))
     assert alone.row_bits == both.row_bits
+
+
+class RoundedProduct(RowSum):
+    """x @ w in parts, in float32, rounded to 16 bits."""
+
+    def make_inputs(self, workload, seed, device):
+        made = super().make_inputs(workload, seed, device)
+        source = None if device == "meta" else torch.Generator(device).manual_seed(seed)
+        w = torch.randn(made["x"].shape[1], 256, generator=source, device=device)
+        return {"x": made["x"], "w": w}
+
+    def outputs(self, workload):
+        return {"y": TensorSpec((workload.size("rows"), 256), "bfloat16")}
+
+    def reference(self, workload, inputs):
+        return {"y": inputs["x"].double() @ inputs["w"].double()}
+
+    def tolerance(self, workload):
+        return Tolerance(1e-2, 1e-1)
+
+    def cpu_callable(self, workload, config):
+        def run(inputs):
+            rows = [
+                add_up(row * inputs["w"].T, PARTS[config["way"]]) for row in inputs["x"].unbind()
+            ]
+            return {"y": torch.stack(rows).bfloat16()}
+
+        return run
+
+
+def test_orders_that_rarely_round_to_other_values_have_other_digests():
+    kernel, found = RoundedProduct(), {}
+    for way in ("whole", "eighths"):
+        found[way] = {check(way, size, kernel=kernel).row_bits for size in (1, 3)}
+        assert len(found[way]) == 1
+    assert found["whole"] != found["eighths"]
 
 
 class Pairs(RowSum):

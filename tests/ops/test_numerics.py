@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import CONFIG, DEVICE
 from operator_calls import write_table
+from tiny_models import call, model_of
 from torch import nn
 
 from search_spaces.errors import TunerError
@@ -118,6 +119,24 @@ def test_another_word_is_refused(both):
         pass
     with pytest.raises(TunerError, match="numerics is 'exact'"):
         ops.patch(nn.Linear(2, 2), numerics="exact")
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3", "qwen3"])
+def test_the_first_call_of_a_model_has_the_bits_of_the_next(name):
+    model, inputs = model_of(name)
+    ops.patch(model, numerics="batch_invariant")
+    with torch.no_grad():
+        first, *others = (call(model, inputs) for _ in range(3))
+    assert all(torch.equal(first, each) for each in others)
+
+
+def test_products_that_stay_torchs_are_named(both):
+    x = torch.randn(2, 3, 3)
+    with ops.numerics("batch_invariant"):
+        with pytest.warns(UserWarning, match=r"holds torch\.bmm: torch's function runs"):
+            torch.bmm(x, x)
+        with pytest.warns(UserWarning, match=r"holds torch\.einsum"):
+            torch.einsum("bij,bjk->bik", x, x)
 
 
 class Waits(Reports):

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.ops.attention import rotary
+from tuner.ops.choosing import ANY, numerics_of_calls
 from tuner.ops.cross_entropies import fused_linear_cross_entropy
 from tuner.ops.elements import activation, group_norm
 from tuner.ops.joined_layers import JointHeads, is_bare, join_layers, run_joint, separate_layers
@@ -330,6 +331,8 @@ def _gate_of(mlp: Any, x: torch.Tensor) -> Any:
     kind = getattr(type(mlp), "_tuner_patch", None)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or not kind:
         return NotImplemented
+    if numerics_of_calls() != ANY:
+        return NotImplemented  # torch's product, into which the sum is fused, has no known bits
     fits = isinstance(kind.run, Gated) and is_bare(mlp) and type(mlp)._tuner_first_calls.knows(x)
     if not fits or not is_bare(mlp.down_proj, nn.Linear) or mlp.down_proj.bias is not None:
         return NotImplemented

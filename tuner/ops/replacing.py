@@ -15,7 +15,13 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from search_spaces.errors import TunerError
 from tuner.ops.call_counts import Scope
-from tuner.ops.choosing import ANY, BATCH_INVARIANT, numerics_of_calls, require
+from tuner.ops.choosing import (
+    ANY,
+    BATCH_INVARIANT,
+    numerics_of_calls,
+    require,
+    warn_of_torch,
+)
 from tuner.ops.first_calls import FirstCalls
 from tuner.ops.operator import BEFORE_FORGETTING
 from tuner.ops.overriding import STANDS_FOR, is_left_to_torch
@@ -107,9 +113,27 @@ def numerics(kind: str) -> Iterator[None]:
             _decide_as_asked()
 
 
+#: Products of torch that no operator takes the place of.
+_PRODUCTS = {
+    getattr(owner, name)
+    for name in ("mm", "bmm", "addmm", "baddbmm", "addmm_", "baddbmm_", "einsum")
+    for owner in (torch, torch.Tensor)
+    if hasattr(owner, name)
+}
+
+
+class _SameBits(Replacing):
+    """Warns, too, of products that stay as they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _PRODUCTS and not is_left_to_torch() and not torch.compiler.is_compiling():
+            warn_of_torch(f"torch.{func.__name__}")
+        return super().__torch_function__(func, types, args, kwargs)
+
+
 @cache
 def _replacing() -> Replacing:
-    return Replacing()
+    return _SameBits()
 
 
 def _decide_as_asked() -> None:

@@ -13,19 +13,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import KernelError
+from search_spaces.records import TensorSpec
 from workers.job_records import RowRange
+from workers.measure.gate.comparison import fetch
 from workers.measure.task_tensors import TaskTensors, as_integers
 
 if TYPE_CHECKING:
     import torch
 
-#: The least number of values in the outputs of all samples, which tell orders of summation apart;
-#: the largest number of samples; and the seed of the first one.
-_VALUES, _MOST_SAMPLES, _SEED = 64, 8, 101
+#: The least number of values of an output in all samples, by which orders of summation are told
+#: apart, and the same of values of 16 bits: sums in float32 whose order differs round to the same
+#: one but for one of 3,000 to 50,000.
+_VALUES, _ROUNDED_VALUES = 64, 2**18
+#: The largest number of samples, and of bytes of their inputs; and the seed of the first one.
+_MOST_SAMPLES, _MOST_BYTES, _SEED = 256, 256 << 20, 101
 
 
 def digest_rows(
@@ -38,17 +43,24 @@ def digest_rows(
     run: does the work on `task.inputs`, and returns the outputs. Changes `task.inputs`. Raises
     `KernelError` where an input or no output grows with the rows as it must.
     """
+    import torch
+
     if rows not in task.row_samples:
         task.row_samples[rows] = _Samples(task, rows)
     samples: _Samples = task.row_samples[rows]
-    found = hashlib.sha256()
+    task.load(0)
+    kept, differs = [], []
     for sample in samples.inputs:
         samples.put(sample)
         results = run()
         first, *others = (samples.read(results, place) for place in samples.places)
-        if any(each != first for each in others):
-            return "", f"the bits of a row depend on its place among {rows.dim}={samples.count}"
-        found.update(first)
+        kept.append(first)
+        differs += [(a != b).any() for each in others for a, b in zip(first, each, strict=True)]
+    if any(fetch(differs)):
+        return "", f"the bits of a row depend on its place among {rows.dim}={samples.count}"
+    found = hashlib.sha256()
+    for parts in zip(*kept, strict=True):
+        found.update(torch.cat(parts).cpu().numpy().tobytes())
     # Only ranges that begin with equally many rows have digests to compare.
     digest = f"{rows.low}-{found.hexdigest()[:16]}"
     refused = rows.why_refused(digest)
@@ -64,7 +76,8 @@ class _Samples:
         self.count = task.workload.size(rows.dim)
         least = task.workload.with_dims(**{rows.dim: low})
         high = rows.high if rows.high > low else 2 * low  # a range of one size shows no axis
-        largest = kernel.outputs(task.workload.with_dims(**{rows.dim: high}))
+        most = task.workload.with_dims(**{rows.dim: high})
+        largest = kernel.outputs(most)
         #: By output: the axis that grows with the rows, and its elements per row.
         self._grown = {
             name: axis
@@ -76,18 +89,23 @@ class _Samples:
                 f"no output of `{kernel.name}` grows with {rows.dim}",
                 "tune a range of the dim that counts rows, or without numerics: batch_invariant",
             )
-        values = sum(math.prod(kernel.outputs(least)[name].shape) for name in self._grown)
-        count = min(_MOST_SAMPLES, -(-_VALUES // max(1, values)))
-        self.inputs = [
-            dict(kernel.make_inputs(least, _SEED + each, task.device_type)) for each in range(count)
-        ]
-        derived = kernel.derive_inputs(least, self.inputs[0])
-        #: The same by input; None for those that do not grow.
+        first = dict(kernel.make_inputs(least, _SEED, task.device_type))
+        derived = kernel.derive_inputs(least, first)
+        #: The same by input; None for those that do not grow, which are of the first sample.
         self._axes = {
             name: self._find_axis(name, each.shape, task.inputs[name].shape, self.count)
-            for name, each in self.inputs[0].items()
+            for name, each in first.items()
             if name not in derived
         }
+        shapes = {name: each.shape for name, each in kernel.make_inputs(most, 0, "meta").items()}
+        grown = [name for name in self._axes if first[name].shape != shapes[name]]
+        bytes_each = sum(first[name].nbytes for name in grown)
+        specs = [kernel.outputs(least)[name] for name in self._grown]
+        count = min(_count_samples(specs), max(1, _MOST_BYTES // max(1, bytes_each)))
+        self.inputs = [first]
+        for each in range(1, count):
+            made = kernel.make_inputs(least, _SEED + each, task.device_type)
+            self.inputs.append({name: made[name] for name in grown})
         self.places = [*self._list_places()]
 
     def _find_axis(self, name: str, least: Any, shape: Any, count: int) -> tuple[int, int] | None:
@@ -114,9 +132,10 @@ class _Samples:
 
     def put(self, sample: Mapping[str, torch.Tensor]) -> None:
         task = self._task
-        task.load(0)
-        for name, axis in self._axes.items():
-            target, tensor = task.inputs[name], sample[name]
+        for name, tensor in sample.items():
+            if name not in self._axes:
+                continue
+            target, axis = task.inputs[name], self._axes[name]
             if axis is None:
                 target.copy_(tensor)
                 continue
@@ -126,10 +145,21 @@ class _Samples:
         for name, tensor in task.kernel.derive_inputs(task.workload, task.inputs).items():
             task.inputs[name].copy_(tensor)
 
-    def read(self, results: Mapping[str, torch.Tensor], place: int) -> bytes:
-        """The bits of the rows at a place, of all outputs that grow with the rows."""
-        found = []
-        for name, (at, per_row) in self._grown.items():
-            part = results[name].narrow(at, place * per_row, self._low * per_row)
-            found.append(as_integers(part.cpu()).numpy().tobytes())
-        return b"".join(found)
+    def read(self, results: Mapping[str, torch.Tensor], place: int) -> list[torch.Tensor]:
+        """The bits of the rows at a place, of each output that grows with the rows: copies."""
+        return [
+            as_integers(results[name].narrow(at, place * per_row, self._low * per_row).clone())
+            for name, (at, per_row) in self._grown.items()
+        ]
+
+
+def _count_samples(specs: Iterable[TensorSpec]) -> int:
+    """How many samples have as many values of an output as tell orders of summation apart."""
+    import torch
+
+    count = _MOST_SAMPLES
+    for spec in specs:
+        wide = getattr(torch, spec.dtype).itemsize > 2
+        needed = _VALUES if wide else _ROUNDED_VALUES
+        count = min(count, -(-needed // max(1, math.prod(spec.shape))))
+    return count
