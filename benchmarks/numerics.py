@@ -1,10 +1,10 @@
 """The same bits of a row at every batch size: are they, and what does that cost?
 
 Four steps, each in processes of its own. `tune` tunes the ranges below twice on one device: for the
-same bits, and freely. `check` runs in eight processes at once: through `tuner.ops`, rows from one
-seed are put among others at 60 sizes and at several places, and the bits of their outputs must be
-one digest in all. `time` launches the config of each table, cuBLAS or torch, and for products one
-fixed tile of 128, interleaved (interleaved.py). `model` compares the logits of four layers of a
+same bits, and freely. `check` runs in eight processes at once: through `tuner.ops`, 64 rows of
+one seed are put among others at 60 sizes, twice and each time at other places, and the bits of the
+outputs of each must have one digest in all. `time` launches the config of each table, cuBLAS or
+torch, and for products one fixed tile of 128, interleaved (interleaved.py). `model` compares the logits of four layers of a
 Llama, patched for the same bits, alone and in batches. Usage:
 
     python benchmarks/numerics.py --out OUT [--trials 24] [--searches 3] [--minutes 6]
@@ -74,6 +74,7 @@ OF_MODEL: list[tuple[str, str, int, dict[str, Any]]] = [
 ]
 PRODUCTS = ("matmul", "linear")
 SIZES, PROCESSES, SEED = 60, 8, 11
+_SAMPLES = 64
 TIMED = (1, 4, 16, 33, 64, 128, 300, 1024, 2048, 4096)
 _PAIRS, _LOAD_S, _FEW = 40, 0.05, 64
 
@@ -134,91 +135,112 @@ def draw(*shape: int, seed: int, scale: float = 1.0) -> Any:
     return (made * scale).bfloat16()
 
 
-def callers() -> Iterator[tuple[str, int, Callable[[int, int, int], Any]]]:
-    """Of each family its largest size, and what gives the outputs of the row at a place among
-    `size` rows, of which the others are of a seed."""
+Call = Callable[[int, Any, Any, int], Any]
+
+
+def callers() -> Iterator[tuple[str, int, int, Call]]:
+    """Of each family its largest size, the number of its sample rows, and what gives the outputs of
+    some of these at places among `size` rows, of which the others are of a seed."""
     import torch
 
     from tuner import ops
 
-    def among(sample: Any, size: int, at: int, seed: int) -> Any:
-        rows = draw(size, *sample.shape, seed=seed)
-        rows[at] = sample
+    def among(samples: Any, size: int, places: Any, seed: int) -> Any:
+        rows = draw(size, *samples.shape[1:], seed=seed)
+        rows[places] = samples
         return rows
 
-    x, w = draw(4096, seed=SEED), draw(4096, 4096, seed=SEED, scale=1 / 64)
-    yield "matmul", _MOST, lambda n, at, s: ops.matmul(among(x, n, at, s), w)[at]
-    h, v = draw(HIDDEN, seed=SEED), draw(HIDDEN, HIDDEN, seed=SEED, scale=1 / 32)
-    yield "linear", _MOST, lambda n, at, s: ops.linear(among(h, n, at, s), v)[at]
+    x, w = draw(_SAMPLES, 4096, seed=SEED), draw(4096, 4096, seed=SEED, scale=1 / 64)
+    yield "matmul", _MOST, _SAMPLES, lambda n, at, no, s: ops.matmul(among(x[no], n, at, s), w)[at]
+    h, v = draw(_SAMPLES, HIDDEN, seed=SEED), draw(HIDDEN, HIDDEN, seed=SEED, scale=1 / 32)
+    yield "linear", _MOST, _SAMPLES, lambda n, at, no, s: ops.linear(among(h[no], n, at, s), v)[at]
     weight = draw(HIDDEN, seed=SEED + 1)
     yield (
-        "rms_norm", _MOST,
-        lambda n, at, s: ops.rms_norm(among(h, n, at, s), (HIDDEN,), weight, 1e-6)[at],
+        "rms_norm", _MOST, _SAMPLES,
+        lambda n, at, no, s: ops.rms_norm(among(h[no], n, at, s), (HIDDEN,), weight, 1e-6)[at],
     )  # fmt: skip
-    yield "softmax", _MOST, lambda n, at, s: ops.softmax(among(x, n, at, s), -1)[at]
-    q, k, t = (draw(HEADS, PREFILL, HIDDEN // HEADS, seed=SEED + each) for each in range(3))
+    yield (
+        "softmax",
+        _MOST,
+        _SAMPLES,
+        lambda n, at, no, s: ops.softmax(among(x[no], n, at, s), -1)[at],
+    )
+    qkv = [draw(2, HEADS, PREFILL, HIDDEN // HEADS, seed=SEED + each) for each in range(3)]
 
-    def attend(size: int, at: int, seed: int) -> Any:
-        given = (among(each, size, at, seed + no) for no, each in enumerate((q, k, t)))
+    def attend(size: int, at: Any, no: Any, seed: int) -> Any:
+        given = (among(each[no], size, at, seed + which) for which, each in enumerate(qkv))
         return ops.attention(*given, is_causal=True)[at]
 
-    yield "attention", RANGES["attention"][2], attend
+    yield "attention", RANGES["attention"][2], 2, attend
     dims = RANGES["paged_decode"][3]
     pages, most = dims["keys"] // dims["page_size"], RANGES["paged_decode"][2]
     shape = (most * pages, dims["page_size"], dims["kv_heads"], dims["head_dim"])
-    query = draw(dims["q_heads"], dims["head_dim"], seed=SEED)
+    query = draw(_SAMPLES, dims["q_heads"], dims["head_dim"], seed=SEED)
     own = [draw(pages, *shape[1:], seed=SEED + each) for each in (1, 2)]
     caches = [draw(*shape, seed=SEED + each) for each in (3, 4)]
 
-    def decode(size: int, at: int, seed: int) -> Any:
+    def decode(size: int, at: Any, no: Any, seed: int) -> Any:
         source = torch.Generator("cuda").manual_seed(seed)
         order = torch.randperm(size * pages, generator=source, device="cuda")
         table = order.view(size, pages).int()
         for cache, sample in zip(caches, own, strict=True):
             cache[table[at].long()] = sample
-        lengths = torch.full((size,), dims["keys"], dtype=torch.int32, device="cuda")
-        lengths[:at] -= 100
-        given = among(query, size, at, seed), *(each[: size * pages] for each in caches)
+        lengths = torch.full((size,), dims["keys"] - 100, dtype=torch.int32, device="cuda")
+        lengths[at] += 100
+        given = among(query[no], size, at, seed), *(each[: size * pages] for each in caches)
         return ops.paged_attention(*given, table, lengths)[at]
 
-    yield "paged_decode", most, decode
-    token = draw(MOE_HIDDEN, seed=SEED)
+    yield "paged_decode", most, _SAMPLES, decode
+    token = draw(_SAMPLES, MOE_HIDDEN, seed=SEED)
     up = draw(EXPERTS, 2 * MOE_INNER, MOE_HIDDEN, seed=SEED, scale=MOE_HIDDEN**-0.5)
     down = draw(EXPERTS, MOE_HIDDEN, MOE_INNER, seed=SEED, scale=MOE_INNER**-0.5)
 
-    def route(size: int, at: int, seed: int) -> Any:
+    def choose(size: int, seed: int) -> tuple[Any, Any]:
         source = torch.Generator("cuda").manual_seed(seed)
-        keys = torch.rand(size, EXPERTS, generator=source, device="cuda")
-        ids = keys.topk(TOP_K).indices.int()
-        ids[at] = torch.arange(3, 3 + TOP_K)
-        shares = keys.topk(TOP_K).values.softmax(1).float()
-        shares[at] = torch.arange(1, 1 + TOP_K) / 40
-        return ops.moe(among(token, size, at, seed), up, down, shares, ids)[at]
+        found = torch.rand(size, EXPERTS, generator=source, device="cuda").topk(TOP_K)
+        return found.indices.int(), found.values / TOP_K
 
-    yield "moe", _MOST, route
+    chosen = choose(_SAMPLES, SEED)
+
+    def route(size: int, at: Any, no: Any, seed: int) -> Any:
+        ids, shares = choose(size, seed)
+        ids[at], shares[at] = chosen[0][no], chosen[1][no]
+        return ops.moe(among(token[no], size, at, seed), up, down, shares, ids)[at]
+
+    yield "moe", _MOST, _SAMPLES, route
 
 
 def check(options: argparse.Namespace) -> dict[str, Any]:
-    """The digests of one process: of 60 sizes, two or three places each, and a repetition."""
+    """Of one process: the digests of each sample row at 60 sizes, twice, and each time at another
+    place."""
+    import torch
+
     from tuner import ops
 
     found: dict[str, Any] = {}
     rng = random.Random(options.process)
-    for name, most, call in callers():
-        spread = {round(exp(rng.uniform(0, log(most)))) for _ in range(4 * SIZES)} | {1, most}
-        sizes = sorted(rng.sample(sorted(spread - {1, most}), min(SIZES, len(spread)) - 2))
-        digests, calls, said = set(), 0, set()
+    for name, most, count, call in callers():
+        spread = {round(exp(rng.uniform(0, log(most)))) for _ in range(4 * SIZES)} - {1, most}
+        sizes = [1, *sorted(rng.sample(sorted(spread), min(SIZES - 2, len(spread)))), most]
+        digests: list[set[str]] = [set() for _ in range(count)]
+        calls = 0
         with ops.numerics(BATCH_INVARIANT), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            for size in [1, *sizes, most]:
-                for at in {0, size // 2, size - 1, rng.randrange(size)}:
-                    bits = call(size, at, rng.randrange(2**31)).contiguous().view(-1).cpu()
-                    digests.add(hashlib.sha256(bits.float().numpy().tobytes()).hexdigest()[:16])
+            for size in sizes * 2:
+                for first in range(0, count, size):
+                    some = range(first, min(first + size, count))
+                    at, no = torch.tensor(rng.sample(range(size), len(some))), torch.tensor(some)
+                    rows = call(size, at.cuda(), no.cuda(), rng.randrange(2**31)).cpu()
+                    for which, row in zip(some, rows, strict=True):
+                        bits = row.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+                        digests[which].add(hashlib.sha256(bits).hexdigest()[:16])
                     calls += 1
             runs = {use.implementation for use in ops.report() if use.calls}
-            said |= {f"{each.message}"[:160] for each in warned}
-        found[name] = {"sizes": len(sizes) + 2, "calls": calls, "digests": sorted(digests),
-                       "runs": sorted(runs), "warnings": sorted(said)[:3]}  # fmt: skip
+        found[name] = {
+            "sizes": len(sizes), "calls": calls, "runs": sorted(runs),
+            "digests": [sorted(each) for each in digests],
+            "warnings": sorted({f"{each.message}"[:160] for each in warned})[:3],
+        }  # fmt: skip
     return found
 
 
@@ -349,7 +371,11 @@ def sum_up(checked: list[dict[str, Any]], timed: list[dict[str, Any]]) -> dict[s
     for name in checked[0]:
         runs = [each[name] for each in checked]
         found["bits"][name] = {
-            "digests": len({bits for run in runs for bits in run["digests"]}),
+            "samples": len(runs[0]["digests"]),
+            "samples of one digest": sum(
+                len({bits for each in of_sample for bits in each}) == 1
+                for of_sample in zip(*(run["digests"] for run in runs), strict=True)
+            ),
             "calls": sum(run["calls"] for run in runs),
             "runs": sorted({each for run in runs for each in run["runs"]}),
             "warnings": runs[0]["warnings"],
