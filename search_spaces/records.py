@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 Value: TypeAlias = bool | int | float | str | None
@@ -195,11 +196,20 @@ class Device:
     @property
     def fingerprint(self) -> str:
         """Identity under which timings and tables are kept: equal cards share it."""
-        facts = asdict(self)
-        for unstable in ("uuid", "l2_bytes"):
-            del facts[unstable]
-        facts["memory_bytes"] = round(self.memory_bytes / 2**30)
-        return digest(facts)
+        return _fingerprint(self, f"{self.power_limit_w}")
+
+
+@lru_cache(4096)
+def _fingerprint(device: Device, power: str) -> str:
+    """Kept, since a dispatcher asks for those of all workers at every event.
+
+    power: 700 and 700.0 are equal, and written otherwise.
+    """
+    facts = asdict(device)
+    for unstable in ("uuid", "l2_bytes"):
+        del facts[unstable]
+    facts["memory_bytes"] = round(device.memory_bytes / 2**30)
+    return digest(facts)
 
 
 @dataclass(frozen=True, slots=True)

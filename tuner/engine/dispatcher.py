@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from results_db.stored_records import Stage
 from tuner.engine.instructions import Build, Measure
@@ -58,7 +59,7 @@ class Dispatcher:
 
     def serving(self, task: Task) -> int:
         """How many workers may take the task's jobs."""
-        return sum(worker.serves(task.spec) for worker in self.workers.values())
+        return _count_serving(task, self.workers.values())
 
     # -- device jobs ---------------------------------------------------------------------------
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
@@ -69,8 +70,9 @@ class Dispatcher:
             task.repeat_waits_until = until if repeating else None
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         orders = []
+        offered = [task for task in active if _offers_work(task)] if idle else []
         for place, worker in enumerate(idle):
-            job = self._next_job(worker, active, idle[place:], now)
+            job = self._next_job(worker, offered, idle[place:], now)
             if job is not None:
                 orders.append(self._give(worker, job, now))
         return orders
@@ -82,12 +84,11 @@ class Dispatcher:
         for task in preferred:
             if self._better_elsewhere(worker, task, now):
                 continue
-            devices = sum(other.serves(task.spec) for other in idle)
             finals = task.finals
             if finals is not None and finals.ready:
                 work = Work.RACE if finals.racing else Work.CONFIRMATION
                 return Job(work, task, worker.worker_id)
-            job = next_batch(task, worker.worker_id, devices)
+            job = next_batch(task, worker.worker_id, partial(_count_serving, task, idle))
             if job is not None:
                 return job
         return self._preparation(worker, preferred)
@@ -203,6 +204,17 @@ class Dispatcher:
     def _job_id(self, task: Task) -> str:
         self._last_number += 1
         return f"{task.spec.task_id}:{self._last_number}"
+
+
+def _offers_work(task: Task) -> bool:
+    """Whether any worker might get a job of the task now; asked once for all of them."""
+    finals, trials = task.finals, task.search.trials
+    open_trials = trials.count(TrialState.READY) + trials.count(TrialState.BUILDING)
+    return open_trials > 0 or (finals is not None and finals.ready)
+
+
+def _count_serving(task: Task, workers: Iterable[Worker]) -> int:
+    return sum(worker.serves(task.spec) for worker in workers)
 
 
 def _is_superfluous(job: Job) -> bool:

@@ -6,7 +6,7 @@ The dispatcher keeps the job of every job id in flight. `requests` makes the rec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -83,9 +83,10 @@ class Job:
         return f"{self.work}{trials}" + (f" on {self.worker_id}" if self.worker_id else "")
 
 
-def next_batch(task: Task, worker_id: str, idle: int = 1) -> Job | None:
-    """The next job for trials that are built, or None. Those of a search are shared by `idle`
-    devices.
+def next_batch(task: Task, worker_id: str, count_idle: Callable[[], int]) -> Job | None:
+    """The next job for trials that are built, or None.
+
+    count_idle: counts the idle devices that share those of a search, which takes a while.
 
     Trials with a known time go first, for they need no incumbent and may become one. Without an
     incumbent, one trial at a time is timed: how long a hanging one may be silent is not known yet.
@@ -102,14 +103,14 @@ def next_batch(task: Task, worker_id: str, idle: int = 1) -> Job | None:
     if task.spec.compile_only:
         return Job(Work.VERIFICATION, task, worker_id, tuple(ready[:1]))
     if kept := [trial for trial in ready if search.kept_time(trial)]:
-        return Job(Work.VERIFICATION, task, worker_id, _share(kept, idle))
+        return Job(Work.VERIFICATION, task, worker_id, _share(kept, count_idle()))
     incumbent = search.incumbent
     if incumbent is None:
         first = () if search.trials.count(TrialState.MEASURING) else tuple(ready[:1])
         return Job(Work.SCREENING, task, worker_id, first) if first else None
     if incumbent.artifact is None:
         return None
-    return Job(Work.SCREENING, task, worker_id, _share(ready, idle), incumbent)
+    return Job(Work.SCREENING, task, worker_id, _share(ready, count_idle()), incumbent)
 
 
 def _share(ready: Sequence[Trial], idle: int) -> tuple[Trial, ...]:
