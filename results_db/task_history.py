@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
 from results_db.config_text import describe_changes
+from results_db.promotion_records import QuarantineRecord
 from results_db.shipped import Shipped, select_shipped
 from results_db.step_detection import Point, Step, between_runs, detect_steps
 from results_db.stored_records import RunInfo, TaskInfo
@@ -48,12 +49,14 @@ class RunResult:
     config_changes: tuple[str, ...] = ()
     #: The step that begins here.
     step: Step | None = None
+    #: Whether it was confirmed on a card that was in quarantine then, so that it does not count.
+    suspect: bool = False
 
     @property
     def ships(self) -> Shipped | None:
-        """The config that ships with its time; None where nothing is confirmed."""
+        """The config that ships with its time; None where nothing is confirmed that counts."""
         selection = self.task.selection
-        return select_shipped(selection) if selection else None
+        return select_shipped(selection) if selection and not self.suspect else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,24 @@ class History:
     results: tuple[RunResult, ...] = field(default=())
 
 
-def list_histories(found: Iterable[tuple[RunInfo, TaskInfo]]) -> list[History]:
+def list_histories(
+    found: Iterable[tuple[RunInfo, TaskInfo]], away: Sequence[QuarantineRecord] = ()
+) -> list[History]:
     """The histories of tasks with their runs, by kernel, workload and name of the device.
 
-    Of several tasks of a run in one history, the last one counts.
+    Of several tasks of a run in one history, the last one counts. away: what these cover does not.
     """
     groups: dict[tuple[str, str, str], dict[int, RunResult]] = defaultdict(dict)
     for run, task in sorted(found, key=lambda each: (each[0].run_id, each[1].task_id)):
         key = task.key.kernel, task.key.workload.key, task.key.device.name
-        groups[key][run.run_id] = RunResult(run, task)
+        groups[key][run.run_id] = RunResult(run, task, suspect=is_suspect(task, away))
     return [History(*key, _connect(tuple(groups[key].values()))) for key in sorted(groups)]
+
+
+def is_suspect(task: TaskInfo, away: Iterable[QuarantineRecord]) -> bool:
+    """Whether a task was confirmed on a card that was in quarantine then."""
+    chosen = task.selection
+    return chosen is not None and any(e.covers(chosen.clocks, chosen.confirmed_at) for e in away)
 
 
 def _connect(results: Sequence[RunResult]) -> tuple[RunResult, ...]:
@@ -184,7 +195,7 @@ def _split_at_breaks(results: Sequence[RunResult]) -> Iterator[list[int]]:
         if result.breaks:
             yield segment
             segment = []
-        if DEFAULT in _list_anchored(result.task):
+        if not result.suspect and DEFAULT in _list_anchored(result.task):
             segment.append(at)
     yield segment
 

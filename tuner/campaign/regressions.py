@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.promotion_records import QuarantineRecord, RegressionRecord, RegressionState
 from results_db.run_comparison import TaskComparison
-from results_db.task_history import History, list_histories
+from results_db.task_history import History, is_suspect, list_histories
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import Verdict
 from tuner.campaign.quarantine import describe_quarantine
@@ -36,8 +36,9 @@ def raise_candidates(store: Store, kernels: Iterable[str] | None = None) -> None
         key = store.task(known.task_id).key
         series = key.kernel, key.workload.key, key.device.name
         latest[series] = max(latest.get(series, 0), known.found_run_id)
+    away = store.quarantines()
     for kernel in store.list_kernels() if kernels is None else kernels:
-        for history in list_histories(store.list_kernel_tasks(kernel)):
+        for history in list_histories(store.list_kernel_tasks(kernel), away):
             series = history.kernel, history.workload, history.device
             _raise_steps(store, history, latest.get(series, 0))
 
@@ -64,9 +65,17 @@ def decide_candidates(
     A candidate that cannot be measured here stays one, with the reason. again: also candidates
     for which that was tried before. Returns those that are confirmed now.
     """
+    away = store.quarantines()
     candidates = [each for each in store.regressions() if each.state is RegressionState.CANDIDATE]
-    waiting = [each for each in candidates if again or not each.reason]
-    pairs = [(store.task(each.former_task_id), store.task(each.task_id)) for each in waiting]
+    waiting, pairs = [], []
+    for each in candidates:
+        pair = store.task(each.former_task_id), store.task(each.task_id)
+        if any(is_suspect(task, away) for task in pair):
+            reason = "confirmed on a card that was in quarantine"
+            store.decide_regression(each.id, RegressionState.REFUTED, reason, each.log_ratio)
+        elif again or not each.reason:
+            waiting.append(each)
+            pairs.append(pair)
     asked = [TaskComparison(old, new, Verdict.UNDECIDED) for old, new in pairs]
     for each, found in zip(waiting, remeasure(asked) if asked else (), strict=True):
         ratio = found.log_ratio

@@ -234,6 +234,7 @@ class CampaignRun:
             limit_finals(self.campaign.wall, timed / max(1, len(workers))),
             read_folder(self.options.base / self.settings.paths.priors),
             self.store.quarantines(),
+            self.campaign.reconfirm,
         )
         protocol_key = self.settings.measure.make_protocol().key
         specs, finished = [], []

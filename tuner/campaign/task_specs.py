@@ -56,6 +56,8 @@ class TaskSpecs:
     priors: Priors = field(default_factory=Priors)
     #: Cards whose results did not count for a time.
     quarantines: Sequence[QuarantineRecord] = ()
+    #: Whether what earlier runs have settled is confirmed again.
+    reconfirm: bool = False
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -91,7 +93,7 @@ class TaskSpecs:
             finished=tasks.reload_trials(store, task),
             known=[r for r in tasks.drop_lost(known) if space.feasible(r.config)],
             timed={} if fresh else self._find_timed(task),
-            settled=None if fresh else self._find_settled(task, default),
+            settled=None if fresh or self.reconfirm else self._find_settled(task, default),
             neighbours=[
                 *self.priors.starts(kernel.name, workload, space),
                 *self._neighbours(kernel.name, item, task.run_id),

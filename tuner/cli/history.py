@@ -70,13 +70,14 @@ def history(
             kernel, words=words, campaign=campaign, limit=max(last, _LOOKED_AT)
         )
         raised = {each.task_id: each for each in store.regressions()}
+        away = store.quarantines()
         missing = "" if found else _explain_none(store, kernel, words, campaign)
     if missing:
         if style is not Format.TABLE:
             emit([], HISTORY, style)
         note(missing)
         raise typer.Exit(1)
-    results = list_results(list_histories(found), last, raised)
+    results = list_results(list_histories(found, away), last, raised)
     emit(results.records, results.columns, style)
 
 

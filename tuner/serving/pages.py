@@ -177,7 +177,9 @@ class Pages:
 
     def render_history(self, kernel: str) -> str:
         """The confirmed results of a kernel run by run, as a figure and a listing."""
-        found = list_histories(self._store.list_kernel_tasks(kernel, limit=_RUNS))
+        found = list_histories(
+            self._store.list_kernel_tasks(kernel, limit=_RUNS), self._store.quarantines()
+        )
         if not found:
             raise UnknownError(
                 f"no run has a kernel {kernel!r}", "/history lists those that are known"

@@ -318,6 +318,9 @@ class CampaignConfig(SettingsSection):
     it."""
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
+    reconfirm: bool = False
+    """Race and confirm again what earlier runs have settled; without it, a run in which nothing is
+    new takes their outcomes over, so that no drift shows."""
     regressions: bool = True
     """Decide steps to a higher time after each run, by a new pass where the device is here, and
     notify."""
