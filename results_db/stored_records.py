@@ -455,6 +455,10 @@ class CalibrationRecord:
     calibration: Calibration
 
 
+#: What the record of firings calls the morning note; no campaign has that name.
+NOTE = "tuner note"
+
+
 @dataclass(frozen=True, slots=True)
 class Fire:
     """One firing of a schedule. UNIQUE (schedule, instant) makes it happen once."""

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 
 from results_db.config_text import describe_changes
@@ -23,6 +24,8 @@ from tuner.base.log_ratio import LogRatio
 
 #: The name of the anchor that is the default config.
 DEFAULT = "default"
+#: The most results that say what is usual.
+_FORMER = 5
 #: Half of a 95 % interval over the standard error.
 _HALF = 1.96
 #: Facts that compiled code of baselines depends on.
@@ -67,6 +70,27 @@ class History:
     workload: str
     device: str
     results: tuple[RunResult, ...] = field(default=())
+
+    def list_steps(self) -> Iterator[tuple[RunResult, RunResult, RunResult]]:
+        """Of each step the last result before it, the first behind it, and that which shows it."""
+        shipped = [each for each in self.results if each.ships and not each.same_record]
+        for at, (before, result) in enumerate(pairwise(shipped), start=1):
+            if step := result.step:
+                shown = min(at + step.found_at - step.at, len(shipped) - 1)
+                yield before, result, shipped[shown]
+
+    def compare_with_usual(self, at: int) -> LogRatio | None:
+        """ln(time / time before) of one result against the middle one of a few results before it,
+        back to the last break, by an anchor that both have."""
+        former: list[LogRatio] = []
+        now = self.results[at].task
+        for each in reversed(self.results[:at]):
+            if each.ships and len(former) < _FORMER:
+                _, change = find_change(each.task, now, tuple(list_breaks(each.task, now)))
+                former += [change] if change else []
+                if each.breaks:
+                    break
+        return sorted(former, key=lambda each: each.value)[len(former) // 2] if former else None
 
 
 def list_histories(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,29 @@ def replay(folder, virtual) -> Callable[..., RecordedSpace]:
 def url(folder) -> str:
     """The database of the folder's campaigns."""
     return f"sqlite:///{folder / 'results' / 'tuner.db'}"
+
+
+@pytest.fixture
+def webhook():
+    """A local server: the texts it was sent, and the status that it answers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            texts.append(json.loads(body)["text"])
+            self.send_response(status[0])
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    texts, status = [], [200]
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.texts, server.status = texts, status
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()

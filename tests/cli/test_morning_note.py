@@ -13,7 +13,7 @@ from results_db import Store
 from results_db.promotion_records import PromotionOutcome, PromotionRecord, RegressionState
 from search_spaces.records import Workload
 from tuner.base.log_ratio import LogRatio
-from tuner.cli.morning_note import list_events
+from tuner.views.news import list_events
 
 EVER, NEVER = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 SIZES = "rows=8192 cols=8192 dtype=bfloat16"
@@ -113,3 +113,18 @@ def test_without_a_webhook_nothing_is_sent(tuner, url):
     assert tuner("note", "--send").error == "notify.webhook was not told: it is not set"
     with Store.open(url) as store:
         assert store.fires() == []
+
+
+def test_the_scheduler_sends_it_once_a_morning(tuner, url, folder, webhook):
+    add_everything(url)
+    address = f"http://127.0.0.1:{webhook.server_port}/hook"
+    notify = f"{{webhook: '{address}', morning: '* * * * *', timezone: Asia/Tokyo}}"
+    (folder / "config.yaml").write_text(f"version: 1\nnotify: {notify}\n")
+    rows = json.loads(tuner("schedule", "tick", "--format", "json").out)
+    assert [(row["schedule"], row["state"]) for row in rows] == [("tuner note", "finished")]
+    (text,) = webhook.texts
+    assert text.startswith("tuner since ")
+    assert "failed 4 nightly of 2000-01-01" not in text.partition("\n")[0]
+    assert "GPU-1: drifts" in text
+    (folder / "config.yaml").write_text("version: 1\nnotify: {morning: '* * * * * *'}\n")
+    assert "notify.morning: " in tuner("note").error

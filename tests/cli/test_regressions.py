@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from bench_samples import RECORDED, SETTINGS, confirm
@@ -14,32 +12,6 @@ from results_db import Store
 from results_db.promotion_records import RegressionState
 
 CONFIG = "version: 1\nnotify: {{webhook: 'http://127.0.0.1:{port}/hook'}}\n"
-
-
-@pytest.fixture
-def webhook():
-    """A local server: the texts it was sent, and the status that it answers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            texts.append(json.loads(body)["text"])
-            self.send_response(status[0])
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    texts, status = [], [200]
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.texts, server.status = texts, status
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def add_step(url: str, kernel: str = "scale", size: float = 0.03) -> None:

@@ -180,6 +180,14 @@ def test_two_runs_are_compared(address):
     assert (answer.status, text.splitlines()[0]) == (400, "no run has the tag 'config.json'")
 
 
+def test_the_note_is_a_page(address):
+    _, page = ask(address, "/history")
+    assert '<a href="/note">note</a>' in page
+    answer, page = ask(address, "/note")
+    assert answer.status == 200
+    assert "<td>trials</td>" in page or ">trials<" in page
+
+
 def test_a_kernel_has_a_history(address):
     _, kernels = ask(address, "/history")
     assert '<a href="/history/softmax">softmax</a>' in kernels
@@ -281,7 +289,7 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
         page.get_by_label("against").select_option("1")
         page.get_by_role("button", name="Compare").click()
         page.get_by_text("Run 2 against run 1").wait_for()
-        for path in ("", "runs/3", "compare?a=1&b=2", "history/softmax"):
+        for path in ("", "runs/3", "compare?a=1&b=2", "history/softmax", "note"):
             page.set_viewport_size({"width": 390, "height": 900})
             page.goto(f"{address}{path}")
             assert set(list_broken_words(page)) <= {"script", "alert", "onerror"}

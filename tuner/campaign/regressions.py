@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.promotion_records import QuarantineRecord, RegressionRecord, RegressionState
@@ -45,16 +44,12 @@ def raise_candidates(store: Store, kernels: Iterable[str] | None = None) -> None
 
 def _raise_steps(store: Store, history: History, after_run: int) -> None:
     """Store the steps that begin after a run: an earlier one is one that is stored."""
-    shipped = [result for result in history.results if result.ships is not None]
-    measured = [result for result in shipped if not result.same_record]
-    for at, (before, result) in enumerate(pairwise(measured), start=1):
+    for before, result, shown in history.list_steps():
         step = result.step
-        if step is None or step.change.value < 0 or result.run.run_id <= after_run:
-            continue
-        found = measured[min(at + step.found_at - step.at, len(measured) - 1)]
-        store.raise_regression(
-            result.task.task_id, before.task.task_id, found.run.run_id, step.change
-        )
+        if step is not None and step.change.value > 0 and result.run.run_id > after_run:
+            store.raise_regression(
+                result.task.task_id, before.task.task_id, shown.run.run_id, step.change
+            )
 
 
 def decide_candidates(

@@ -5,22 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from results_db.stored_records import FireState
+from results_db.stored_records import NOTE, FireState
 from tuner.cli.command_context import ConfigOption, flag, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, final_output, note
 from tuner.cli.history import follow_run
+from tuner.cli.morning_note import send_note
 from tuner.cli.stop_signals import interruptible
 from tuner.views.column import Column, columns_of
+from tuner.views.news import begin_note, list_events
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
     from tuner.campaign import Control, RunOutcome
+    from tuner.schedule.ticker import FiredRun
     from tuner.settings.sections import Settings
 
 app = typer.Typer(help="List schedules and start due campaigns.", no_args_is_help=True)
@@ -151,7 +155,15 @@ class _Service:
         store = self._store
         return tick_once(self._settings, store, store.now(), host_name(), self.start, self.stop)
 
-    def start(self, campaign: str) -> RunOutcome:
+    def start(self, name: str) -> FiredRun:
+        """Run a campaign, or send the note."""
+        if name != NOTE:
+            return self._run(name)
+        begin = begin_note(self._store)
+        send_note(self._settings, begin, list(list_events(self._store, begin)))
+        return SentNote()
+
+    def _run(self, campaign: str) -> RunOutcome:
         from tuner.campaign import Control, RunOptions, run_campaign
         from tuner.views.progress_display import show_progress
 
@@ -182,6 +194,15 @@ class _Service:
         self.stop.set()
         if self._control is not None:
             self._control.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class SentNote:
+    """The outcome of a firing that is no run."""
+
+    run_id: int | None = None
+    status: str = FireState.FINISHED
+    summary: str = "sent"
 
 
 def host_name() -> str:

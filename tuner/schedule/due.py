@@ -17,6 +17,7 @@ from itertools import dropwhile, islice, takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+from results_db.stored_records import NOTE
 from search_spaces.errors import TunerError
 from tuner.schedule.blackout import read_window
 from tuner.settings.sections import Settings
@@ -81,7 +82,8 @@ class Due:
 
 
 def schedules(settings: Settings) -> list[Schedule]:
-    """The schedules of all campaigns, by the campaign's name."""
+    """The schedules of all campaigns, by the campaign's name, and of the morning note."""
+    morning = settings.notify.morning
     return [
         Schedule(
             name,
@@ -95,7 +97,7 @@ def schedules(settings: Settings) -> list[Schedule]:
         )
         for name, campaign in sorted(settings.campaigns.items())
         if (plan := campaign.schedule) is not None
-    ]
+    ] + ([Schedule(NOTE, morning, settings.notify.timezone)] if morning else [])
 
 
 def check(cron: str, timezone: str = "UTC") -> None:

@@ -58,6 +58,7 @@ def create_app(
         "/metrics": lambda request: Response(
             generate_latest(figures), media_type=CONTENT_TYPE_LATEST
         ),
+        "/note": server.show_note,
         "/history": server.show_kernels,
         "/history/{kernel:path}": server.show_history,
     }
@@ -126,6 +127,9 @@ class _Server:
     def show_comparison(self, request: Request) -> Response:
         a, b = (request.query_params.get(side, "") for side in "ab")
         return HTMLResponse(self._pages.render_comparison(a, b))
+
+    def show_note(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.render_note())
 
     def show_kernels(self, request: Request) -> Response:
         return HTMLResponse(self._pages.render_kernels())

@@ -31,6 +31,7 @@ from tuner.base.log_ratio import Verdict
 from tuner.campaign import lease
 from tuner.tables import exporters
 from tuner.views.column import Column, Listing, cell, columns_of
+from tuner.views.news import EVENTS, Event, begin_note, list_events
 from tuner.views.outcomes import list_tasks
 from tuner.views.progress_display import duration
 from tuner.views.regression_list import REGRESSIONS, list_regressions
@@ -47,7 +48,8 @@ _FRESH_S = 1.0
 _HOME = ("/", "all runs")
 _COMPARE = ("/compare", "compare")
 _HISTORY = ("/history", "history")
-_ABOVE = (_HOME, _COMPARE, _HISTORY)
+_NOTE = ("/note", "note")
+_ABOVE = (_HOME, _COMPARE, _HISTORY, _NOTE)
 #: The sections of a run's page, which need no trial, and those of a task's.
 _OF_RUN = ("summary", "ranges", "environment")
 _OF_TASK = ("tasks", "failures")
@@ -175,6 +177,14 @@ class Pages:
             sections.insert(0, list_section("regressions", "Regressions", *listed))
         return render_sections(Head("History", above=_ABOVE), sections, figures=False)
 
+    def render_note(self) -> str:
+        """What happened since the last note that was sent, as `tuner note` says it."""
+        begin = begin_note(self._store)
+        links = {"run": _find_page("run", "/runs/"), "kernel": _find_page("kernel", "/history/")}
+        rows = _lay_out(Listing(columns_of(*EVENTS), list(list_events(self._store, begin))), links)
+        section = list_section("note", f"Since {begin:%Y-%m-%d %H:%M} UTC", *rows)
+        return render_sections(Head("Note", above=_ABOVE), [section], figures=False)
+
     def render_history(self, kernel: str) -> str:
         """The confirmed results of a kernel run by run, as a figure and a listing."""
         found = list_histories(
@@ -285,6 +295,11 @@ _LISTED: tuple[Column[RunInfo], ...] = (
     *columns_of("started_at", "seed"),
     Column("took", _took),
 )
+
+
+def _find_page(name: str, above: str) -> Callable[[Event], str]:
+    """The page of what an event names, if it names one."""
+    return lambda event: f"{above}{quote(f'{event[name]}')}" if event.get(name) else ""
 
 
 def _lay_out(

@@ -359,6 +359,10 @@ class NotifyConfig(SettingsSection):
     webhook: Annotated[str, Field(pattern=r"^https?://")] | None = None
     """The address of a webhook that takes `{"text": ...}`, as Slack's; a secret, which belongs into
     the environment: TUNER__NOTIFY__WEBHOOK."""
+    morning: str | None = None
+    """A cron line: when what started schedules sends `tuner note` to the webhook."""
+    timezone: str = "UTC"
+    """A name of the IANA database."""
 
 
 class PathsConfig(SettingsSection):

@@ -147,7 +147,6 @@ def _holds(data: object, path: KeyPath) -> bool:
 def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """Problems beyond single fields: unknown names, targets, schedules that never fire."""
     from tuner import strategies
-    from tuner.schedule.due import ScheduleError, check
     from workers import backend_kinds, pools
 
     kind = settings.pool.kind
@@ -173,11 +172,22 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             yield from _source_problems((*at, "tasks", index), task)
             if task.workloads == []:
                 yield (*at, "tasks", index, "workloads"), "empty; write `all` or name one"
-        if campaign.schedule is not None:
-            try:
-                check(campaign.schedule.cron, campaign.schedule.timezone)
-            except ScheduleError as error:
-                yield (*at, "schedule", error.key), error.message
+        if (plan := campaign.schedule) is not None:
+            yield from _cron_problems((*at, "schedule"), "cron", plan.cron, plan.timezone)
+    if (notify := settings.notify).morning is not None:
+        yield from _cron_problems(("notify",), "morning", notify.morning, notify.timezone)
+
+
+def _cron_problems(
+    at: KeyPath, name: str, cron: str, timezone: str
+) -> Iterator[tuple[KeyPath, str]]:
+    """name: the key of the line."""
+    from tuner.schedule.due import ScheduleError, check
+
+    try:
+        check(cron, timezone)
+    except ScheduleError as error:
+        yield (*at, name if error.key == "cron" else error.key), error.message
 
 
 def _source_problems(at: KeyPath, task: TaskConfig) -> Iterator[tuple[KeyPath, str]]:
