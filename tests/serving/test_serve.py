@@ -181,8 +181,8 @@ def test_two_runs_are_compared(address):
 
 
 def test_the_note_is_a_page(address):
-    _, page = ask(address, "/history")
-    assert '<a href="/note">note</a>' in page
+    _, page = ask(address, "/")
+    assert '<a href="/note">what happened lately</a>' in page
     answer, page = ask(address, "/note")
     assert answer.status == 200
     assert "<td>trials</td>" in page or ">trials<" in page

@@ -48,8 +48,8 @@ _FRESH_S = 1.0
 _HOME = ("/", "all runs")
 _COMPARE = ("/compare", "compare")
 _HISTORY = ("/history", "history")
-_NOTE = ("/note", "note")
-_ABOVE = (_HOME, _COMPARE, _HISTORY, _NOTE)
+_NOTE = ("/note", "what happened lately")
+_ABOVE = (_HOME, _COMPARE, _HISTORY)
 #: The sections of a run's page, which need no trial, and those of a task's.
 _OF_RUN = ("summary", "ranges", "environment")
 _OF_TASK = ("tasks", "failures")
@@ -96,7 +96,8 @@ class Pages:
     def render_runs(self, mark: str, before: int | None = None) -> str:
         """The runs before a number (None: the newest), newest first."""
         runs = self._store.runs(limit=_RUNS, before=before)
-        links = [(f"/?before={runs[-1].run_id}", "older runs")] if len(runs) == _RUNS else []
+        links = [_NOTE]
+        links += [(f"/?before={runs[-1].run_id}", "older runs")] if len(runs) == _RUNS else []
         words = [] if runs else ["There are no runs here yet."]
         to_run = dict.fromkeys(("run", "campaign"), lambda run: f"/runs/{run.run_id}")
         outcome = Column("against_fastest_baseline", self._judge_run)
