@@ -12,9 +12,9 @@ and the drift is the median over the confirmations of the run whose work is know
 a run have in common, such as a warm night, is taken off where there are enough of them. Runs in
 which a card was odd count neither for its level nor for the work.
 
-A card goes into quarantine if its mean drift of two runs in a row is surely beyond `_LEAST`, or if
-its times scatter by more than `_NOISY` in both; at once for a drift that is surely beyond `_FAR`,
-for errors of its memory, and for voided passes.
+A card goes into quarantine if its mean drift of two runs in a row is surely beyond `_LEAST`; at
+once for a drift that is surely beyond `_FAR`, for passes in which times scatter, for errors of its
+memory, and for voided passes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FEWEST_TIMES, _FEWEST_CARDS = 3, 5
 _FEWEST_EARLIER = 3
 #: The most turns of the median polish, and the change of all levels at which it ends.
 _TURNS, _SETTLED = 8, 1e-4
-#: The deviation of single times, over two runs in a row, that is too much.
-_NOISY = 0.025
+#: The deviation of what one pass has timed that is too much.
+_NOISY = 0.02
 #: The share of voided confirmations above which a card has a fault, and the fewest of them.
 _VOIDED, _FEWEST_VOIDED = 0.2, 3
 #: The median of standard normal deviations.
@@ -65,7 +65,7 @@ class Drift:
     error: float
     #: What was compared, in words.
     by: str
-    #: The usual deviation of single times from it; 0 where there are none.
+    #: By how much what one pass has timed scatters, against earlier runs; 0 where unknown.
     apart: float = 0.0
 
     def __str__(self) -> str:
@@ -158,9 +158,6 @@ def _describe_drift(before: CardRun, now: CardRun) -> str:
         both = Drift(
             (old.value + new.value) / 2, math.hypot(old.error, new.error) / 2, f"{name} of two runs"
         )
-        apart = math.hypot(old.apart, new.apart) / math.sqrt(2)
-        if apart > _NOISY and min(old.apart, new.apart) > _NOISY / 2:
-            return f"its times scatter by {apart:.1%} ({both.by})"
         # One night that is far off is not two.
         alike = min(old.value / both.value, new.value / both.value) if both.value else 0.0
         if abs(both.value) > max(_LEAST, _SURE * both.error) and alike > _ALIKE:
@@ -210,6 +207,8 @@ def _describe(own: Sequence[CardTime], drifts: Mapping[str, Drift]) -> CardRun:
     elif throttled >= _FEWEST_VOIDED and throttled > _VOIDED * len(clocks):
         fault = f"throttling voided {throttled} of {len(clocks)} confirmations"
     for each in drifts.values():
+        if not fault and each.apart > _NOISY:
+            fault = f"times of one pass scatter by {each.apart:.1%}"
         if not fault and abs(each.value) - _SURE * each.error > _FAR:
             fault = f"{each}"
     voided = throttled / len(clocks)
@@ -280,7 +279,6 @@ class _Usual:
         error = math.hypot(
             1.25 * apart / math.sqrt(len(found)), _OF_CARD, apart / math.sqrt(self._runs[card] * 3)
         )
-        single = [abs(rest - middle) for each in rests.values() for rest in each]
-        return Drift(
-            middle, error, f"times of {len(found)} confirmations", _NORMAL * median(single)
-        )
+        ranges = [(max(each) - min(each)) / 2 for each in rests.values() if len(each) > 1]
+        scatter = _NORMAL * median(ranges) if len(ranges) >= _FEWEST_TIMES else 0.0
+        return Drift(middle, error, f"times of {len(found)} confirmations", scatter)

@@ -25,6 +25,7 @@ from tuner.base.log_ratio import LogRatio, Verdict, describe_same
 #: Two times within this ratio of each other count as the same.
 SAME = 1.01
 SAME_RECORD = "same record"
+BESIDE_DEFAULT = "the same config beside the default config, measured again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from results_db.tables import (
     SELECTION,
     TASK,
     TASKS,
+    TOOLCHAIN,
 )
 from results_db.transactions import Transactions
 from search_spaces.records import Config
@@ -140,10 +141,12 @@ class DecisionStore(Transactions):
         """What each card has timed in confirmations of the newest runs, oldest run first."""
         newest = select(RUN.c.id).order_by(RUN.c.id.desc()).limit(runs)
         task = TASK.c
-        what = KERNEL.c.name, task.workload_id, DEVICE.c.fingerprint, task.toolchain_id
+        # What torch and its libraries time is the same work under another Triton.
+        facts = TOOLCHAIN.c.torch, TOOLCHAIN.c.cuda, TOOLCHAIN.c.driver
+        what = KERNEL.c.name, task.workload_id, DEVICE.c.fingerprint, *facts
         confirmed = (
             select(task.id, task.run_id, DEVICE.c.name, SELECTION.c.clocks)
-            .add_columns(SELECTION.c.confirmed_at, *what, task.protocol)
+            .add_columns(SELECTION.c.confirmed_at, task.toolchain_id, *what, task.protocol)
             .select_from(TASKS.join(SELECTION))
             .where(task.run_id.in_(newest))
             .order_by(task.run_id, task.id)
@@ -161,13 +164,15 @@ class DecisionStore(Transactions):
                 times[task_id].append((name, us))
             found: list[CardTime] = []
             seen = set()
-            for task_id, run_id, device, clocks, at, *what in connection.execute(confirmed):
+            for task_id, run_id, device, clocks, at, tools, *what in connection.execute(confirmed):
                 card = clocks.get("card")
                 # An outcome that a later run took over was measured once.
-                if card and (key := (card, at, *what)) not in seen:
+                if card and (key := (card, at, tools, *what)) not in seen:
                     seen.add(key)
                     found += [
-                        CardTime(run_id, card, device, (*what, name), us, clocks, at)
+                        CardTime(
+                            run_id, card, device, (*what, _name_work(name, tools)), us, clocks, at
+                        )
                         for name, us in times[task_id]
                     ]
             return found
@@ -207,6 +212,11 @@ class DecisionStore(Transactions):
     def _change(self, table: Table, number: int, values: dict[str, Any], *more: Any) -> bool:
         statement = update(table).where(table.c.id == number, *more).values(**values)
         return self._write(lambda each: bool(each.execute(statement).rowcount))
+
+
+def _name_work(baseline: str, tools: int) -> str:
+    """What a baseline does: one that `torch.compile` makes is another one under another Triton."""
+    return f"{baseline} {tools}" if baseline.startswith("compile") else baseline
 
 
 def _table_of(about: RegressionRecord | QuarantineRecord) -> Table:

@@ -10,7 +10,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.promotion_records import QuarantineRecord, RegressionRecord, RegressionState
-from results_db.run_comparison import TaskComparison
+from results_db.run_comparison import BESIDE_DEFAULT, TaskComparison
 from results_db.task_history import History, is_suspect, list_histories
 from tuner.base.inert_text import inert
 from tuner.base.log_ratio import Verdict
@@ -57,7 +57,8 @@ def decide_candidates(
 ) -> list[RegressionRecord]:
     """Measure the configs before and behind each candidate in one pass, and store what it says.
 
-    A candidate that cannot be measured here stays one, with the reason. again: also candidates
+    Of the same code and config, the pass has to show half of the step beside the default config. A
+    candidate that cannot be measured here stays one, with the reason. again: also candidates
     for which that was tried before. Returns those that are confirmed now.
     """
     away = store.quarantines()
@@ -76,10 +77,13 @@ def decide_candidates(
         ratio = found.log_ratio
         if found.remeasured_us is None or ratio is None:
             state, reason = RegressionState.CANDIDATE, f"not decided: {found.why}"
-        elif ratio.low > 0:
-            state, reason = RegressionState.CONFIRMED, "slower in one pass with the config before"
         else:
-            state, reason = RegressionState.REFUTED, "not slower in one pass with the config before"
+            same = found.why == BESIDE_DEFAULT
+            least = each.log_ratio.value / 2 if same and each.log_ratio else 0.0
+            slower = ratio.low > 0 and ratio.value > least
+            state = RegressionState.CONFIRMED if slower else RegressionState.REFUTED
+            beside = "beside the default config" if same else "in one pass with the config before"
+            reason = f"{'' if slower else 'not '}slower {beside}"
         store.decide_regression(each.id, state, reason, ratio)
     asked_for = {each.id for each in waiting}
     return [each for each in store.regressions() if each.id in asked_for and each.is_open]

@@ -130,7 +130,9 @@ def regressions(
                 raise TunerError(f"no regression {number}", "`tuner regressions` lists them")
         found.raise_candidates(store)
         if again:
-            found.decide_candidates(store, partial(remeasure, settings, base, quiet=quiet))
+            found.decide_candidates(
+                store, partial(remeasure, settings, base, quiet=quiet, drifts=True)
+            )
         if settings.notify.webhook:
             for line in found.notify(store, settings.notify.webhook):
                 note(line)
@@ -154,7 +156,7 @@ def follow_run(
 
     if outcome.status != RunStatus.FINISHED or not campaign_of(settings, campaign).regressions:
         return []
-    measure = partial(remeasure, settings, base, quiet=quiet)
+    measure = partial(remeasure, settings, base, quiet=quiet, drifts=True)
     try:
         with store_of(settings) as store:
             for line in quarantine_outliers(store, outcome.run_id):

@@ -63,14 +63,19 @@ QuietOption = Annotated[bool, flag("--quiet", "-q", help="Show no progress.")]
 
 
 def remeasure(
-    settings: Settings, base: Path, found: Sequence[TaskComparison], *, quiet: bool
+    settings: Settings,
+    base: Path,
+    found: Sequence[TaskComparison],
+    *,
+    quiet: bool,
+    drifts: bool = False,
 ) -> list[TaskComparison]:
     """The comparisons, with both configs measured in one pass where that is possible here."""
     from tuner import compare
 
     kernels = configured_kernels(settings, base)
     with show_progress(not quiet) as on_progress:
-        return compare.remeasure(settings, base, found, kernels, on_progress)
+        return compare.remeasure(settings, base, found, kernels, on_progress, drifts=drifts)
 
 
 def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from results_db.run_comparison import SAME_RECORD, TaskComparison, judge_times
+from results_db.run_comparison import BESIDE_DEFAULT, SAME_RECORD, TaskComparison, judge_times
 from results_db.shipped import select_shipped
+from results_db.step_detection import between_runs
 from results_db.stored_records import TaskKey
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Status, config_key
-from tuner.base.log_ratio import Verdict
+from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.compare.bench_rows import Pass, compare
 from tuner.compare.given_tasks import GivenTask
 from tuner.compare.named_configs import Variant
@@ -28,12 +30,15 @@ def remeasure(
     found: Sequence[TaskComparison],
     kernels: Mapping[str, Sequence[Kernel]],
     on_progress: ProgressCallback | None = None,
+    *,
+    drifts: bool = False,
 ) -> list[TaskComparison]:
     """The comparisons, with the verdict of a new pass wherever both sides can be measured here.
 
     A pass is a confirmation of both configs with the code of today, as `bench` makes it. What is
     of another device or of other code keeps its verdict and says why. Nothing is stored. kernels:
-    declarations by name that precede registered names.
+    declarations by name that precede registered names. drifts: where code and config are the same,
+    whether today's ratio to the default config is still that of A.
     """
     done = list(found)
     given: dict[int, GivenTask] = {}
@@ -54,16 +59,52 @@ def remeasure(
             continue
         if config_key(configs[0]) == config_key(configs[1]):
             done[at] = replace(each, verdict=Verdict.SAME, why="same code and config")
-        else:
-            variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]
-            given[at] = GivenTask(target, workload, variants)
+            default = _find_default(each) if drifts else None
+            if default is None:
+                continue
+            configs[1] = default
+        variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]
+        given[at] = GivenTask(target, workload, variants)
     try:
         passes = compare(settings, list(given.values()), on_progress)
     except TunerError as error:
         return [_keep(each, error) if at in given else each for at, each in enumerate(done)]
     for at, measured in zip(given, passes, strict=True):
-        done[at] = _judge(found[at], measured)
+        same = done[at].verdict is Verdict.SAME
+        done[at] = _judge_drift(done[at], measured) if same else _judge(found[at], measured)
     return done
+
+
+def _find_default(each: TaskComparison) -> Config | None:
+    """The default config beside which A was confirmed, where it ships another one."""
+    chosen = each.old.selection if each.old else None
+    ships = select_shipped(chosen) if chosen else None
+    known = ships and ships.log_ratio and not ships.default_kept and ships.log_ratio.half_width
+    return chosen.default if chosen and known else None
+
+
+def _judge_drift(each: TaskComparison, measured: Pass) -> TaskComparison:
+    """One config now against itself in run A, by the default config that is beside it in both."""
+    now = _judge(each, measured)
+    assert each.old is not None
+    if now.log_ratio is None or each.old.selection is None:
+        return replace(now, verdict=Verdict.SAME)
+    before = select_shipped(each.old.selection).log_ratio
+    assert before is not None
+    # Intervals of independent passes, with the noise between them.
+    noise = 2.77 * between_runs(each.old.key.device.kind)
+    value = before.value - now.log_ratio.value
+    half = math.hypot(before.half_width, now.log_ratio.half_width, noise)
+    change = LogRatio(value, value - half, value + half)
+    us = now.remeasured_us[0] if now.remeasured_us else 0.0
+    times = us / change.ratio, us
+    return replace(
+        now,
+        verdict=judge_times(change),
+        why=BESIDE_DEFAULT,
+        log_ratio=change,
+        remeasured_us=times,
+    )
 
 
 def _find_target(
