@@ -21,8 +21,10 @@ import argparse
 import heapq
 import itertools
 import json
+import lzma
 import math
 import random
+import sqlite3
 import sys
 import tempfile
 import time
@@ -36,7 +38,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parent))
 
-from card_nights import RESULTS
+from card_nights import RECORDED, RESULTS, read_noise
 
 from results_db import Store
 from results_db.shipped import select_shipped
@@ -128,6 +130,12 @@ class Made(Kernel):
 
 
 """
+_CONFIRMED = """
+select kernel.name, workload.key, finalist.config, finalist.median_us from finalist
+join task on task.id = finalist.task_id join kernel on kernel.id = task.kernel_id
+join workload on workload.id = task.workload_id
+where finalist.stage = 'confirm' and finalist.median_us >= 20
+"""
 ENTRY_POINTS = """[tuner.backends]
 fleet = fortnight:FleetSpec
 [tuner.pools]
@@ -144,6 +152,9 @@ class Sizes:
     tasks: int = 200
     cards: int = 40
     faults: int = 60
+    #: The bad cards, and by how much tasks become slower.
+    bad: tuple[str, ...] = OF_CARDS
+    slower: tuple[float, float, float] = SLOWER
 
 
 @dataclass
@@ -166,15 +177,17 @@ class World:
         self.tasks = [(f"made_{at // 10}", at % 10 + 1) for at in range(sizes.tasks)]
         self.us = {task: math.exp(draw.uniform(3.5, 6.5)) for task in self.tasks}
         mixed = iter(draw.sample(self.tasks, sizes.tasks))
-        begins = zip((4, 5, CHANGED + 3), SLOWER, strict=True)
+        begins = zip((4, 5, CHANGED + 3), sizes.slower, strict=True)
         self.slower = {next(mixed): each for each in begins}
         few = max(1, sizes.tasks // 10)
         self.toolchain = {next(mixed): factor for factor in (BETTER, WORSE) for _ in range(few)}
         self.broken = {next(mixed) for _ in range(2)}
         names = [f"GPU-{number}" for number in range(sizes.cards)]
         self.level = {card: draw.gauss(0, 0.012) for card in names}
-        self.bad = dict(zip(draw.sample(names[1:], len(OF_CARDS)), OF_CARDS, strict=True))
-        self.since = {card: draw.randint(5, CHANGED + 2) for card in self.bad}
+        self.bad = dict(zip(draw.sample(names[1:], len(sizes.bad)), sizes.bad, strict=True))
+        self.since = {
+            card: draw.randint(5, min(CHANGED + 2, sizes.nights - 1)) for card in self.bad
+        }
         self.plan = defaultdict(list)
         for number in range(sizes.faults):
             job = draw.randint(5, sizes.tasks)
@@ -586,13 +599,36 @@ def _summarise(found: Findings) -> dict[str, Any]:
     }
 
 
+def read_pass_noise() -> list[float]:
+    """ln(time / time of another config of the pass) in one session less that in the other, and the
+    same with the other sign: confirmations of 20 us and more of the same configs."""
+    one, other = map(_read_confirmed, RECORDED)
+    found = []
+    for task in one.keys() & other.keys():
+        first, *configs = sorted(one[task].keys() & other[task].keys()) or [""]
+        for config in configs:
+            ratios = [math.log(each[task][config] / each[task][first]) for each in (one, other)]
+            found += [ratios[0] - ratios[1], ratios[1] - ratios[0]]
+    return sorted(found)
+
+
+def _read_confirmed(name: str) -> dict[tuple[str, str], dict[str, float]]:
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    with tempfile.NamedTemporaryFile(suffix=".db") as file:
+        file.write(lzma.decompress((RESULTS / name).read_bytes()))
+        file.flush()
+        for kernel, workload, config, us in sqlite3.connect(file.name).execute(_CONFIRMED):
+            found[kernel, workload][config_key(json.loads(config))] = us
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fortnights", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    noise = json.loads((RESULTS / "cpu/fortnight_noise.json").read_text())
+    noise = {"all": read_noise(), "own": read_pass_noise()}
     seeds = range(given.seed, given.seed + given.fortnights)
     facts = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
