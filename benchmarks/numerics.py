@@ -4,8 +4,8 @@ Four steps, each in processes of its own. `tune` tunes the ranges below twice on
 same bits, and freely. `check` runs in eight processes at once: through `tuner.ops`, 64 rows of
 one seed are put among others at 60 sizes, twice and each time at other places, and the bits of the
 outputs of each must have one digest in all. `time` launches the config of each table, cuBLAS or
-torch, and for products one fixed tile of 128, interleaved (interleaved.py). `model` compares the logits of four layers of a
-Llama, patched for the same bits, alone and in batches. Usage:
+torch, and for products one fixed tile of 128, interleaved (interleaved.py). `model` compares the
+logits of four layers of a Llama, patched for the same bits, alone and in batches. Usage:
 
     python benchmarks/numerics.py --out OUT [--trials 24] [--searches 3] [--minutes 6]
 
