@@ -145,6 +145,7 @@ class Engine:
             new += self._builds.orders(self._active(), now)
             chosen = not self.draining and self._ranges.choose_bits()
             for task in self._active():
+                new += task.give_up_late_builds(now)
                 new += task.settle(draining=self.draining)
             ready = [task for task in self._active() if not task.measure_faults.pausing(now)]
             new += self.dispatcher.dispatch(ready, now)

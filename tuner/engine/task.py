@@ -14,7 +14,7 @@ from results_db.stored_records import (
     Stage,
     TrialRecord,
 )
-from search_spaces.records import Config
+from search_spaces.records import Config, Status
 from tuner import strategies
 from tuner.engine import outcome_records
 from tuner.engine.finals import Finals
@@ -22,12 +22,16 @@ from tuner.engine.instructions import Fault, Instruction, Record, Select, SetSta
 from tuner.engine.losses import FaultStreak
 from tuner.engine.search import Search
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial_records import of_build, of_duplicate_binary
+from tuner.engine.trial_records import of_build, of_duplicate_binary, of_failed_build
 from tuner.engine.trial_table import Trial, TrialState
 from workers.job_records import Failure, KernelRef, Measurement, Mode
 from workers.measure.timers.methods import METHODS
 
 _log = logging.getLogger(__name__)
+
+#: A search does not wait for builds alone that take longer than this many seconds, and than this
+#: many times the median build: their code does not fit into the registers.
+_LATE_S, _LATE = 6.0, 15.0
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +104,32 @@ class Task:
                     self.search.finish(duplicate, copied)
                     records.append(copied)
         return [Record(self.spec.task_id, each) for each in records]
+
+    def give_up_late_builds(self, now: float) -> list[Record]:
+        """Records of builds that a search waits for and that take far longer than all others.
+
+        The default config and others that were named are awaited, and each of an exhaustive search.
+        """
+        search, spec = self.search, self.spec
+        trials, asker = search.trials, search.asker
+        late = trials.in_state(TrialState.BUILDING)
+        waits = self.stage is Stage.SEARCH and (asker.stopped or asker.waiting_for_results)
+        if not waits or len(late) != trials.open or spec.strategy.name == "exhaustive":
+            return []
+        usual_s = trials.median_build_s
+        if any(
+            now - each.asked_at <= max(_LATE_S, _LATE * usual_s)
+            or each.strategy not in (spec.strategy.name, "polish")
+            for each in late
+        ):
+            return []
+        records = []
+        for trial in late:
+            build_s = now - trial.asked_at
+            message = f"its build was given up after {build_s:.0f} s, others took {usual_s:.1f} s"
+            failure = Failure(Status.TIMEOUT, message, build_s=build_s)
+            records += self.finish(trial, of_failed_build(spec, trial, failure))
+        return records
 
     # -- stages --------------------------------------------------------------------------------
     def open(self, winners: Iterable[Config]) -> list[SetStage]:
