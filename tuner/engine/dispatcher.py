@@ -42,15 +42,19 @@ class Dispatcher:
     #: Candidates with an answer.
     configs: int = 0
     _last_number: int = 0
+    #: How many workers serve the tasks of a device, compiled only or not.
+    _serving: dict[tuple[str, str, bool], int] = field(default_factory=dict)
 
     # -- workers -------------------------------------------------------------------------------
     def add_worker(self, info: WorkerInfo) -> None:
         """A runner is there, for the first time or again."""
         self.workers[info.worker_id] = Worker(info)
+        self._serving.clear()
 
     def remove_worker(self, worker_id: str) -> None:
         """A runner is gone. Its job stays in flight until the pool reports the job as lost."""
         self.workers.pop(worker_id, None)
+        self._serving.clear()
 
     @property
     def tasks_at_once(self) -> int:
@@ -59,7 +63,11 @@ class Dispatcher:
 
     def serving(self, task: Task) -> int:
         """How many workers may take the task's jobs."""
-        return _count_serving(task, self.workers.values())
+        device = task.spec.device
+        key = device.kind, device.fingerprint, task.spec.compile_only
+        if key not in self._serving:
+            self._serving[key] = _count_serving(task, self.workers.values())
+        return self._serving[key]
 
     # -- device jobs ---------------------------------------------------------------------------
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
