@@ -1,4 +1,4 @@
-"""A simulation: one campaign over 1 to 64 cards, in virtual time with the build costs of an H200 host.
+"""A simulation: one campaign over 4 to 64 cards, in virtual time with build costs of an H200 host.
 
 Synthetic spaces of `multi_gpu.py --simulate` with 15 builders per card; the engine and its
 strategies are real. `driver_s`: processor seconds of the one driver, the simulation of the pool
