@@ -137,6 +137,10 @@ def test_products_that_stay_torchs_are_named(both):
             torch.bmm(x, x)
         with pytest.warns(UserWarning, match=r"holds torch\.einsum"):
             torch.einsum("bij,bjk->bik", x, x)
+        with pytest.warns(UserWarning, match="holds matmul of a vector, of batches"):
+            x @ x
+        with pytest.warns(UserWarning, match="holds attention with a mask"):
+            nn.functional.scaled_dot_product_attention(x, x, x, torch.zeros(3, 3))
 
 
 class Waits(Reports):

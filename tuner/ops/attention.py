@@ -13,6 +13,7 @@ from search_spaces.kernels.masked_attention import Mask
 from search_spaces.kernels.torch_attention import flash_window
 from search_spaces.records import Value
 from tuner.ops import decompositions
+from tuner.ops.choosing import warn_of_torch
 from tuner.ops.operator import Operator, may_run_kernels
 from tuner.ops.overriding import overridable
 from tuner.ops.problem import HALVES, Problem, dtype_name, runs_on
@@ -87,6 +88,7 @@ def attention(
     usual = attn_mask is None and not dropout_p and (enable_gqa or not _are_grouped(query, key))
     if usual and (scale is None or scale == 1 / math.sqrt(max(query.shape[-1], 1))):
         return _attention(query, key, value, is_causal)
+    warn_of_torch("attention with a mask, dropout, a scale or groups")
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

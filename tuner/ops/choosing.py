@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
+import torch
+
 from search_spaces import registry
 from search_spaces.baselines import is_compiled
 from search_spaces.errors import WorkloadError
@@ -107,7 +109,7 @@ def _list_tables(problem: Problem) -> list[runtime.Table]:
 
 def warn_of_torch(call: str) -> None:
     """Say of a call that torch runs it under numerics that it does not know."""
-    if _numerics != ANY:
+    if _numerics != ANY and not torch.compiler.is_compiling():
         warnings.warn(
             f"no range of a batch-invariant table holds {call}: torch's function runs, whose bits "
             "may depend on the batch",

@@ -164,6 +164,7 @@ class Operator(Generic[Result]):
             return self._leave_to_torch(arguments)
         if gradient and torch.is_grad_enabled():
             if self._differentiated is None:
+                warn_of_torch(f"gradients of {self.name}")
                 return self._leave_to_torch(arguments)
             differentiated: Result = self._differentiated(*arguments, run)
             return differentiated

@@ -13,7 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernels.images import WINDOW_DIMS, Windows, convolved
 from search_spaces.records import Value
 from tuner.ops import decompositions
-from tuner.ops.choosing import ANY, numerics_of_calls
+from tuner.ops.choosing import ANY, numerics_of_calls, warn_of_torch
 from tuner.ops.elements import activation as activate
 from tuner.ops.operator import Operator, needs_gradient
 from tuner.ops.overriding import overridable
@@ -145,6 +145,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """input @ other, as `torch.matmul`: kernels take a matrix as the second factor, and any first
     one of at least two dims."""
     if input.ndim < 2 or other.ndim != 2 or takes_tf32(input):
+        warn_of_torch("matmul of a vector, of batches or in TF32")
         return torch.matmul(input, other)
     return _matmul(input, other)
 

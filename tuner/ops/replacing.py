@@ -126,7 +126,7 @@ class _SameBits(Replacing):
     """Warns, too, of products that stay as they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _PRODUCTS and not is_left_to_torch() and not torch.compiler.is_compiling():
+        if func in _PRODUCTS and not is_left_to_torch():
             warn_of_torch(f"torch.{func.__name__}")
         return super().__torch_function__(func, types, args, kwargs)
 
