@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from clusters import Cluster
@@ -13,8 +14,8 @@ from farms import Farm, small_space
 from hosts import Network
 from processes import LIMIT_S, below, kill, title, wait_until
 
-#: Seconds for which a host is away.
-PARTITION_S = 30.0
+#: Seconds for which a host is away, and for which it is away for long.
+PARTITION_S, LONG_PARTITION_S = 30.0, 300.0
 #: Trials of a campaign, and those that are stored before something happens.
 TRIALS, BEFORE = 120, 25
 
@@ -60,10 +61,15 @@ def lose_power(cluster: Cluster) -> None:
     cluster.nodes["three"].kill()
 
 
-def cut_off(cluster: Cluster) -> None:
+def cut_off(cluster: Cluster, seconds: float = PARTITION_S) -> None:
     cluster.network.cut("three")
-    time.sleep(PARTITION_S)
+    time.sleep(seconds)
     cluster.network.mend("three")
+
+
+def tell_to_stop(cluster: Cluster) -> None:
+    """As the owner of a spot node does."""
+    cluster.nodes["three"].process.terminate()
 
 
 def slow_down(cluster: Cluster) -> None:
@@ -80,6 +86,8 @@ FAULTS: Mapping[str, Callable[[Cluster], None]] = {
     "nothing": lambda cluster: None,
     "a host loses its power": lose_power,
     "a host is cut off for 30 s": cut_off,
+    "a host is cut off for 5 min": partial(cut_off, seconds=LONG_PARTITION_S),
+    "a host gets SIGTERM": tell_to_stop,
     "2 Mbit/s to a host": slow_down,
     "the raylet of a host is killed": kill_raylet,
 }

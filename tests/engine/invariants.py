@@ -136,7 +136,7 @@ def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
         yield from (f"job {job_id}: {problem}" for problem in _of_job(job))
         for trial in job.trials:
             place = job.work is Work.CHECK_BUILD, id(trial)
-            if place in owners:
+            if place in owners and not (trial.again and job.builds):
                 yield f"trial {trial.number} is in the jobs {owners[place]} and {job_id}"
             owners[place] = job_id
     for task in tasks:

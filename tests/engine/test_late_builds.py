@@ -7,17 +7,21 @@ from dataclasses import dataclass, field, replace
 import pytest
 from scenario import World, seeds, spec, toy_fault
 
-from search_spaces.records import Status
+from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Record, TaskBudget
-from workers.job_records import Built
+from workers.job_records import Built, JobLost
 
 
 @dataclass
 class Slow(World):
-    """Some builds, by their numbers, are answered once their search does not wait any more."""
+    """Some builds, by their numbers, are answered late, or what their host had is lost then."""
 
     slow: tuple[int, ...] = ()
-    withheld: list[Built] = field(default_factory=list)
+    #: Builds of the same configs take long on the next builder too.
+    lasting: bool = False
+    lost: bool = False
+    withheld: list[Built | JobLost] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
 
     def _react(self, instruction, rng, busy):
         found = [
@@ -25,34 +29,55 @@ class Slow(World):
             if isinstance(each, Built) else each
             for each in super()._react(instruction, rng, busy)
         ]  # fmt: skip
-        if isinstance(instruction, Build) and len(self.built) in self.slow:
-            self.withheld += [each for each in found if isinstance(each, Built)]
-            return []
-        if isinstance(instruction, Record) and instruction.record.status is Status.TIMEOUT:
+        if isinstance(instruction, Build):
+            key = config_key(instruction.job.config)
+            first = len(self.built) in self.slow
+            if first or (self.lasting and key in self.keys):
+                self.keys.add(key)
+                self.withheld += [
+                    JobLost(each.job_id, "its host is gone") if self.lost else each
+                    for each in found
+                ]
+                return []
+        if isinstance(instruction, Record) and config_key(instruction.record.config) in self.keys:
             found, self.withheld = self.withheld, []
         return found
 
 
-def world_of(slow, seed=3, **fields):
+def world_of(slow, seed=3, lasting=False, lost=False, **fields):
     fields = {"strategy": "random", "budget": TaskBudget(trials=16), **fields}
-    return Slow(Engine([spec(**fields)], builders=2), seed, workers=1, slow=slow)
+    engine = Engine([spec(**fields)], builders=2)
+    return Slow(engine, seed, workers=1, slow=slow, lasting=lasting, lost=lost)
 
 
 def late(world):
     return [record for _, record in world.records if record.status is Status.TIMEOUT]
 
 
-@pytest.mark.parametrize("seed", seeds(6))
-def test_a_search_gives_them_up_and_takes_no_later_answer(seed):
-    world = world_of((5, 9), seed).run()
+def check_sound(world):
     assert world.finish == Finish("finished")
     assert not world.withheld
-    assert len(late(world)) == 2
     assert len({record.number for _, record in world.records}) == len(world.records) == 16
+    assert toy_fault(world.selections[1].winner) is None
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("seed", seeds(6))
+def test_another_builder_does_them(seed, lost):
+    world = world_of((5, 9), seed, lost=lost).run()
+    check_sound(world)
+    assert not late(world)
+    assert len(world.built) >= 18
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("seed", seeds(6))
+def test_they_are_given_up_after_the_second_and_no_later_answer_counts(seed, lost):
+    world = world_of((5, 9), seed, lasting=True, lost=lost).run()
+    check_sound(world)
+    assert {config_key(record.config) for record in late(world)} == world.keys
     assert all("its build was given up after" in record.message for record in late(world))
-    winner = world.selections[1].winner
-    assert winner not in [record.config for record in late(world)]
-    assert toy_fault(winner) is None
+    assert config_key(world.selections[1].winner) not in world.keys
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ def handle_build(job: Job, result: Artifact | Failure) -> list[Record]:
             return _fail_check(task, trial, result)
         return []
     if trial.state is TrialState.DONE:
-        if trial.record is None or trial.record.status is not Status.TIMEOUT:
-            _handle_rebuild(task, trial, result)  # else the build was given up
+        _handle_rebuild(task, trial, result)
         return []
     if isinstance(result, Failure):
         return task.finish(trial, trial_records.of_failed_build(task.spec, trial, result))

@@ -183,6 +183,13 @@ class Dispatcher:
         self.jobs = {key: job for key, job in self.jobs.items() if not _is_superfluous(job)}
         self.building = sum(job.builds for job in self.jobs.values())
 
+    def forget_builds(self, trial: Trial) -> None:
+        """Forget the builds of a trial in flight. Their answers change nothing."""
+        for key, job in [*self.jobs.items()]:
+            if job.work is Work.BUILD and job.trials == (trial,):
+                del self.jobs[key]
+                self.building -= 1
+
     # -- answers -------------------------------------------------------------------------------
     def close(self, job_id: str, now: float) -> Job | None:
         """The job is over, with or without a result.

@@ -26,7 +26,7 @@ from tuner.engine.instructions import (
     Instruction,
     Measure,
 )
-from tuner.engine.jobs import Job
+from tuner.engine.jobs import Job, Work
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.range_search import FinishedSize, RangeSearches
 from tuner.engine.search import Search, winners_near
@@ -122,7 +122,7 @@ class Engine:
     def _handle_answer(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
         _log_problem(self.dispatcher.jobs.get(event.job_id), event)
         job = self.dispatcher.close(event.job_id, now)
-        if job is None:
+        if job is None or self._is_built_elsewhere(job, event):
             return []
         if isinstance(event, JobLost):
             return answers.handle_loss(job, event, now, draining=self.draining)
@@ -131,6 +131,16 @@ class Engine:
         if isinstance(event.result, Measurement):
             self.dispatcher.account(event.result, len(job.trials))
         return answers.handle_measurement(job, event)
+
+    def _is_built_elsewhere(self, job: Job, event: Built | Measured | JobLost) -> bool:
+        """Whether a late build was lost that another builder has as well; what answers first ends
+        both."""
+        if job.work is not Work.BUILD or not job.trials[0].again:
+            return False
+        if isinstance(event, JobLost):
+            return self.dispatcher.in_build(job.trials[0], Work.BUILD)
+        self.dispatcher.forget_builds(job.trials[0])
+        return False
 
     # -- what follows --------------------------------------------------------------------------
     def _advance(self, now: float, builds: int) -> list[Instruction]:
@@ -145,13 +155,26 @@ class Engine:
             new += self._builds.orders(self._active(), now)
             chosen = not self.draining and self._ranges.choose_bits()
             for task in self._active():
-                new += task.give_up_late_builds(now)
+                new += self._handle_late_builds(task, now)
                 new += task.settle(draining=self.draining)
             ready = [task for task in self._active() if not task.measure_faults.pausing(now)]
             new += self.dispatcher.dispatch(ready, now)
             if not new and not chosen:
                 return instructions + self._check_end(now)
             instructions += new
+
+    def _handle_late_builds(self, task: Task, now: float) -> list[Instruction]:
+        """Have late builds done by another builder, whose host may be well, or give them up."""
+        instructions: list[Instruction] = []
+        for trial in task.list_late_builds(now):
+            if trial.again:
+                self.dispatcher.forget_builds(trial)
+                instructions += task.give_up_build(trial, now)
+            else:
+                trial.again, trial.asked_at = True, now
+                again = Job(Work.BUILD, task, trials=(trial,))
+                instructions.append(self.dispatcher.order_build(again))
+        return instructions
 
     def _active(self) -> list[Task]:
         return [task for task in self.tasks if task.active]

@@ -105,31 +105,36 @@ class Task:
                     records.append(copied)
         return [Record(self.spec.task_id, each) for each in records]
 
-    def give_up_late_builds(self, now: float) -> list[Record]:
-        """Records of builds that a search waits for and that take far longer than all others.
+    def list_late_builds(self, now: float) -> list[Trial]:
+        """Trials whose builds take far longer than all others, while the search waits for no more.
 
         The default config and others that were named are awaited, and each of an exhaustive search.
         """
         search, spec = self.search, self.spec
         trials, asker = search.trials, search.asker
-        late = trials.in_state(TrialState.BUILDING)
         waits = self.stage is Stage.SEARCH and (asker.stopped or asker.waiting_for_results)
-        if not waits or len(late) != trials.open or spec.strategy.name == "exhaustive":
+        if not waits or trials.count(TrialState.BUILDING) != trials.open:
             return []
-        usual_s = trials.median_build_s
-        if any(
-            now - each.asked_at <= max(_LATE_S, _LATE * usual_s)
-            or each.strategy not in (spec.strategy.name, "polish")
-            for each in late
-        ):
-            return []
-        records = []
-        for trial in late:
-            build_s = now - trial.asked_at
-            message = f"its build was given up after {build_s:.0f} s, others took {usual_s:.1f} s"
-            failure = Failure(Status.TIMEOUT, message, build_s=build_s)
-            records += self.finish(trial, of_failed_build(spec, trial, failure))
-        return records
+        limit_s = max(_LATE_S, _LATE * trials.median_build_s)
+        named = (spec.strategy.name, "polish")
+        late = [
+            each
+            for each in trials.in_state(TrialState.BUILDING)
+            if now - each.asked_at > limit_s and each.strategy in named
+        ]
+        exhaustive = spec.strategy.name == "exhaustive"
+        return [] if exhaustive or len(late) < trials.open else late
+
+    def give_up_build(self, trial: Trial, now: float) -> list[Record]:
+        """Record a trial whose build took long on two builders."""
+        build_s, usual_s = now - trial.asked_at, self.search.trials.median_build_s
+        failure = Failure(
+            Status.TIMEOUT,
+            f"its build was given up after {build_s:.0f} s on each of two builders; others took "
+            f"{usual_s:.1f} s",
+            build_s=build_s,
+        )
+        return self.finish(trial, of_failed_build(self.spec, trial, failure))
 
     # -- stages --------------------------------------------------------------------------------
     def open(self, winners: Iterable[Config]) -> list[SetStage]:

@@ -57,8 +57,10 @@ class Trial:
     alone: bool = False
     #: Its artifact for the task's check size, or why there is none; None: not built yet.
     check_artifact: Artifact | Failure | None = field(default=None, repr=False)
-    #: The engine's clock when it was asked.
+    #: The engine's clock when it was asked, or when a second builder got it.
     asked_at: float = 0.0
+    #: A second builder has it, since the first one takes long.
+    again: bool = False
 
 
 # -- the trials of one search and what is known of them --------------------------------------------
