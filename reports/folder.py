@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import reports
 from reports.page import Head, render_sections
@@ -35,9 +36,17 @@ def write_reports(store: Store, folder: Path) -> Path:
     return _write_index(store, folder)
 
 
-def add_report(store: Store, run_id: int, folder: Path) -> Path:
-    """Write the report of one run into the folder, and the index; returns the index's path."""
-    reports.write(store, run_id, folder / name_report(store.run(run_id)))
+def add_report(
+    store: Store,
+    run_id: int,
+    folder: Path,
+    known: Mapping[int, TaskData] = MappingProxyType({}),
+) -> Path:
+    """Write the report of one run into the folder, and the index; returns the index's path.
+
+    known: as for `reports.write`.
+    """
+    reports.write(store, run_id, folder / name_report(store.run(run_id)), known)
     return _write_index(store, folder)
 
 

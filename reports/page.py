@@ -18,7 +18,7 @@ from plotly import graph_objects
 
 from reports.quantity import NOTHING, clean, count, pairs
 from reports.source import RunData
-from reports.subjects import build_sections
+from reports.subjects import BUILT_IN, build_sections
 from reports.task_data import VERDICTS
 from reports.theme import CONFIG, DARK_OF, template
 from reports.view import FigureView, Section, read_plotly, script_json
@@ -50,6 +50,11 @@ class Head:
 def render_page(data: RunData) -> str:
     """The whole report of a run as text."""
     return render_sections(describe_run(data.run), build_sections(data))
+
+
+def render_built_in(data: RunData) -> str:
+    """The report without the sections of plug-ins."""
+    return render_sections(describe_run(data.run), build_sections(data, BUILT_IN))
 
 
 def list_figures(data: RunData, task_id: int | None = None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from reports.quantity import clean
@@ -57,11 +58,15 @@ def _describe_part(task: TaskData, part: RangePart) -> TaskData:
 
 
 def load(
-    store: Store, run_id: int | None = None, trials_of: Collection[int] | None = None
+    store: Store,
+    run_id: int | None = None,
+    trials_of: Collection[int] | None = None,
+    known: Mapping[int, TaskData] = MappingProxyType({}),
 ) -> RunData:
     """Read one run (None: the newest); raises `TunerError` when there is none.
 
-    trials_of: the tasks whose trials are read; None for all.
+    trials_of: the tasks whose trials are read; None for all. known: tasks by id as they were read
+    before, which are returned where nothing has changed, with what was drawn of them.
     """
     if run_id is None:
         run_id = max((run.run_id for run in store.runs()), default=None)
@@ -71,7 +76,8 @@ def load(
     run = store.run(run_id)
     earlier = [r for r in store.runs(run.campaign, limit=1000) if r.run_id < run_id]
     previous = max(earlier, key=lambda other: other.run_id, default=None)
-    tasks = _tasks(store, run_id, trials_of)
+    read = _tasks(store, run_id, trials_of)
+    tasks = tuple(old if (old := known.get(t.info.task_id)) == t else t for t in read)
     before = store.tasks(previous.run_id) if previous else ()
     return RunData(
         run=run,
@@ -82,6 +88,17 @@ def load(
         timeline=store.timeline(run_id),
         promotions=tuple(store.promotions(run_id)),
     )
+
+
+def read_again(store: Store, run: RunData, task_id: int) -> RunData:
+    """A run with one of its tasks alone, as this one is now; with none if the task is left out."""
+    info, trials = store.task(task_id), _in_order(store.trials(task_id))
+    tasks = tuple(
+        replace(task, info=info, trials=trials, drawn={})
+        for task in run.tasks
+        if task.info.task_id == task_id and not info.left_out
+    )
+    return RunData(run.run, tasks, run.calibrations)
 
 
 def _tasks(store: Store, run_id: int, trials_of: Collection[int] | None) -> tuple[TaskData, ...]:

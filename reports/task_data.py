@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from reports.quantity import clean, finite, pairs, rate
 from results_db.config_text import describe_changes
@@ -59,6 +60,8 @@ class TaskData:
     served: str = ""
     #: In the run, from 1, as `tuner show` takes it.
     number: int = 0
+    #: What was drawn of it, by section, so that it is drawn once.
+    drawn: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def kernel(self) -> str:

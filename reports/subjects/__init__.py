@@ -20,8 +20,8 @@ from search_spaces.plugins import PluginGroup
 
 _log = logging.getLogger(__name__)
 
-_BUILT_IN = {each.name: f"{__name__}.{each.name}:SECTION" for each in iter_modules(__path__)}
-SECTIONS = PluginGroup("tuner.report_sections", "report section", _BUILT_IN)
+BUILT_IN = {each.name: f"{__name__}.{each.name}:SECTION" for each in iter_modules(__path__)}
+SECTIONS = PluginGroup("tuner.report_sections", "report section", BUILT_IN)
 _ANCHOR = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -31,11 +31,11 @@ def build_sections(data: RunData, names: Collection[str] | None = None) -> list[
     A plug-in that fails does not fail the report: its section says what went wrong, and a warning
     is logged.
     """
-    ordered = sorted(_BUILT_IN, key=_find_path)
+    ordered = sorted(BUILT_IN, key=_find_path)
     built = [_load(name).build(data) for name in ordered if names is None or name in names]
     sections = [section for section in built if section is not None]
     for name in SECTIONS.names() if names is None else ():
-        if name not in _BUILT_IN:
+        if name not in BUILT_IN:
             _insert(sections, name, data)
     return sections
 

@@ -163,8 +163,8 @@ class Driver:
     expected: ExpectedWorkers | None = None
     #: The UUIDs of cards that get no work.
     quarantined: Collection[str] = ()
-    #: Called once, when the first confirmation begins.
-    at_confirmation: Callable[[], None] | None = None
+    #: Called with a task and its stage once they are stored.
+    on_stage: Callable[[int, Stage], None] = lambda _task_id, _stage: None
     #: Refuses to store results once a file of the kernels has changed.
     sources: SourceGuard = field(default_factory=lambda: SourceGuard({}))
     #: Trials that this driver has stored.
@@ -306,11 +306,8 @@ class Driver:
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage(task_id, stage, note):
-                if stage is Stage.CONFIRM and self.at_confirmation is not None:
-                    self.at_confirmation()
-                    self.at_confirmation = None
                 self.stages.enter(task_id, stage, self.clock())
-                self._writes.add(partial(self.store.set_stage, task_id, stage.value, note))
+                self._writes.add(partial(self._set_stage, task_id, stage, note))
             case Select(task_id, selection, baselines, finals):
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
@@ -319,6 +316,10 @@ class Driver:
                 self._writes.add(partial(self.store.record_selection, task_id, *outcome))
             case Finish():
                 self._end = instruction
+
+    def _set_stage(self, task_id: int, stage: Stage, note: str | None) -> None:
+        self.store.set_stage(task_id, stage.value, note)
+        self.on_stage(task_id, stage)
 
     def _record(self, task_id: int, record: TrialRecord) -> None:
         self.recorded += self.store.record_trial(task_id, record)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
@@ -32,7 +31,8 @@ from tuner.campaign.options import (
     campaign_of,
     requested_of,
 )
-from tuner.campaign.run_record import RunSpec, conclude, ensure_task, load_libraries, write_products
+from tuner.campaign.run_files import RunFiles
+from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import (
@@ -167,9 +167,9 @@ class CampaignRun:
         if self.control.draining:  # the run has no record yet, and needs none
             raise KeyboardInterrupt
         run_id, specs, sizes, notes = self._prepare(tasks, workers or ready)
-        engine = Engine(specs, pool.builders, self.campaign.in_flight, sizes)
+        files = RunFiles(self.settings, self.options, tasks, run_id)
         driver = Driver(
-            engine,
+            Engine(specs, pool.builders, self.campaign.in_flight, sizes),
             pool,
             self.store.waiting(Patience()),
             run_id=run_id,
@@ -179,11 +179,12 @@ class CampaignRun:
             patience_s=self.settings.database.patience,
             expected=expected,
             quarantined=away.keys(),
-            at_confirmation=partial(load_libraries, self.options),
+            on_stage=files.enter,
             sources=self.sources,
         )
         began_s = time.monotonic()
-        end = driver.run(ready)
+        with files:
+            end = driver.run(ready)
         ended_s = time.monotonic()
         announcer.say("closing", driver.used.known or "ending the run")
         notes += [driver.used.known] * bool(driver.used.known)
@@ -194,8 +195,7 @@ class CampaignRun:
         announcer.say("writing", "writing the results")
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.used.figures())
         outcome = replace(outcome, stage_s=driver.stages.stage_s, began_s=began_s, ended_s=ended_s)
-        _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
-        return write_products(self.store, self.settings, self.options, tasks, outcome)
+        return files.write(self.store, outcome)
 
     def _remark(self, tasks: list[RequestedTask]) -> None:
         """Say what of this machine's environment workers do not follow, or tuner does not know."""

@@ -1,4 +1,4 @@
-"""What a run leaves: its record in the database, begun or resumed, its tables and its report."""
+"""A run's record in the database, begun or resumed, and concluded."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import os
 import platform
 import socket
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results_db.stored_records import RunInfo, RunStatus, Stage, TaskInfo
+from results_db.stored_records import RunInfo, Stage, TaskInfo
 from search_spaces.records import Value, digest
-from tuner.base.tracing import span, trace_calls
+from tuner.base.tracing import trace_calls
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.tasks import RequestedTask, ScheduledTask
+from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.warm_start import default_failed
 from tuner.settings.sections import CampaignConfig, Settings
@@ -155,6 +153,7 @@ def conclude(
     if timeline is not None:
         store.record_timeline(run_id, timeline)
     facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
+    _log.info("run %d %s: %s", run_id, end.status, summary)
     store.finish_run(run_id, end.status, {"trials": trials, **facts, **usage})
     return RunOutcome(
         run_id=run_id,
@@ -175,50 +174,3 @@ def _caveats(store: Store, run_id: int) -> list[str]:
         return []
     text = f"{compiled} launches compiled on a device worker, see docs/building.md"
     return [text + (f" ({reason})" if reason else "")]
-
-
-def load_libraries(options: RunOptions) -> None:
-    """Begin to import what a report is drawn with, in a thread, while the driver is idle."""
-    if options.report:
-
-        def load() -> None:
-            for module in ("pandas", "reports.page", "reports.figures", "reports.source"):
-                import_module(module)
-
-        threading.Thread(target=load, name="imports", daemon=True).start()
-
-
-def write_products(
-    store: Store,
-    settings: Settings,
-    options: RunOptions,
-    tasks: Sequence[RequestedTask],
-    outcome: RunOutcome,
-) -> RunOutcome:
-    """Write tables and report, also for an interrupted run, and add their paths to the outcome.
-
-    A run that `options.workloads` narrows writes no tables: they would replace the complete ones.
-    A run that was stopped before its first trial writes nothing.
-    """
-    if outcome.status == RunStatus.INTERRUPTED and not outcome.trials:
-        return outcome
-    if options.export and not options.workloads:
-        from tuner import tables
-
-        folder = options.base / settings.paths.tables
-        kernels = {task.kernel.name: task.kernel for task in tasks}
-        with span("write the tables", "output"):
-            written = tables.export(store, outcome.run_id, folder, "tuner", kernels)
-        outcome = replace(outcome, tables=tuple(written))
-        _log.info("wrote %d tables to %s", len(written), folder)
-    if options.report:
-        import reports
-        from reports.folder import add_report
-
-        target = options.base / settings.paths.results / "report.html"
-        with span("write the report", "output"):
-            outcome = replace(outcome, report=reports.write(store, outcome.run_id, target))
-            if (target.parent / "reports" / "index.html").is_file():
-                add_report(store, outcome.run_id, target.parent / "reports")
-        _log.info("wrote the report %s", outcome.report)
-    return outcome

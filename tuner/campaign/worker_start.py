@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ class StartedPool:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._open = True
+        self._ending: Future[None] | None = None
 
     def __enter__(self) -> StartedPool:
         try:
@@ -82,13 +84,24 @@ class StartedPool:
         """
         if not (self._open and self.pool.begin_kill()):
             self.close(kill=kill)
+            return
+        self._open = False
+        executor = ThreadPoolExecutor(1, "end of the pool")
+        self._ending = executor.submit(self._end, kill=True)
+        executor.shutdown(wait=False)
 
     def close(self, *, kill: bool) -> None:
-        """Close the pool; a second call does nothing."""
+        """Close the pool, or wait for its end; a second call does nothing."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.result()
         if self._open:
             self._open = False
-            with span("close the pool", "end"):
-                self.pool.close(kill=kill)
+            self._end(kill=kill)
+
+    @trace_calls("close the pool", "end")
+    def _end(self, *, kill: bool) -> None:
+        self.pool.close(kill=kill)
 
 
 class ExpectedWorkers:

@@ -16,7 +16,7 @@ from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from tuner.runtime import Arguments, Table
-from tuner.tables.results import Results
+from tuner.tables.results import Results, Sizes
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -76,14 +76,15 @@ def export(
     format: str = "tuner",
     kernels: Mapping[str, Kernel] | None = None,
     exporter: Exporter | None = None,
+    sizes: Sizes | None = None,
 ) -> list[Path]:
     """Write a run's results in a format, record the export in the store, return the paths.
 
     kernels: declarations by name, for kernels that are not registered. exporter: that of the
-    format, if it was changed. Files are written only after all of them were made. A warning is
-    logged for each table that no launch can hit.
+    format, if it was changed. sizes: as for `Results`. Files are written only after all of them
+    were made. A warning is logged for each table that no launch can hit.
     """
-    results = Results(store, run_id, kernels)
+    results = Results(store, run_id, kernels, sizes)
     files = make_files(format, exporter, results)
     if format == "tuner":
         for table in results.tables:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from results_db.promotion_records import QuarantineRecord
 from results_db.shipped import select_shipped
@@ -21,7 +21,7 @@ from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Value, Workload, config_key, digest
 from tuner.base.import_names import DISTRIBUTION
 from tuner.base.log_ratio import LogRatio, split_ratio
-from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.runtime import DeviceFacts, Entry, Span, Table, key_order
 from tuner.runtime.device_code import base_function
 from tuner.tables.range_entries import (
     compare_baselines,
@@ -39,19 +39,27 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+#: Valid sizes by kernel, device, workload key and config key.
+Sizes: TypeAlias = dict[tuple[str, Device, str, str], dict[str, Span]]
 
 
 class Results:
     """A run as exporters read it: tasks, trials, kernels and tables, each read or made once.
 
-    kernels: declarations by name, for kernels that are not registered.
+    kernels: declarations by name, for kernels that are not registered. sizes: the valid sizes of
+    entries that are known already, to which others are added.
     """
 
     def __init__(
-        self, store: Store, run_id: int, kernels: Mapping[str, Kernel] | None = None
+        self,
+        store: Store,
+        run_id: int,
+        kernels: Mapping[str, Kernel] | None = None,
+        sizes: Sizes | None = None,
     ) -> None:
         self._store = store
         self._kernels = dict(kernels or {})
+        self._sizes: Sizes = {} if sizes is None else sizes
         self._trials: dict[int, list[TrialRecord]] = {}
         self.run_id = run_id
 
@@ -75,6 +83,21 @@ class Results:
     def list_cards(self, key: TaskKey, config: Config) -> set[str]:
         """The cards that have confirmed a config."""
         return self._store.list_confirming_cards(key, config, self.quarantines)
+
+    def valid_sizes(self, task: TaskInfo, config: Config) -> dict[str, Span]:
+        """The spans of the sizes for which a config of a task is valid, by dim."""
+        device, workload = task.key.device, task.key.workload
+        place = (task.key.kernel, device, workload.key, config_key(config))
+        if place not in self._sizes:
+            kernel = self.kernel(task.key.kernel)
+            self._sizes[place] = valid_sizes(kernel, device, workload.as_dict(), config)
+        return self._sizes[place]
+
+    def prepare(self, task_id: int) -> None:
+        """Find the valid sizes of the config that the table of a finished task will hold."""
+        task = self._store.task(task_id)
+        if task.selection is not None and task.selection.median_us is not None:
+            self.valid_sizes(task, select_shipped(task.selection).config)
 
     def trials_frame(self) -> pd.DataFrame:
         return self._store.trials_frame(self.run_id)
@@ -190,7 +213,7 @@ def _entry(stored: Results, task: TaskInfo) -> Entry:
             "binaries": _binaries(stored, task, (ships.config, *ships.ties)),
         },
         dtypes=launch_dtypes(kernel, task.key.workload, ships.config, task.key.device),
-        sizes=valid_sizes(kernel, task.key.device, key, ships.config),
+        sizes=stored.valid_sizes(task, ships.config),
     )
     return name_implementation(found, compare_baselines(task))
 

@@ -37,10 +37,17 @@ def build(data: RunData) -> Section | None:
     """One part per task; None for a run without tasks."""
     if not data.tasks:
         return None
-    details = [_detail(task) for task in data.tasks]
+    details = [_draw(task) for task in data.tasks]
     views = [view for detail in details for view in detail["views"]]
     folded = len(details) > 1
     return Section("tasks", "Tasks", "tasks.html.j2", {"details": details}, views, folded)
+
+
+def _draw(task: TaskData) -> dict[str, Any]:
+    if "tasks" not in task.drawn:
+        task.drawn["tasks"] = _detail(task)
+    detail: dict[str, Any] = task.drawn["tasks"]
+    return detail
 
 
 def _detail(task: TaskData) -> dict[str, Any]:
