@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from search_spaces.errors import TunerError
@@ -25,6 +25,7 @@ __all__ = [
     "create",
     "environment",
     "names",
+    "present",
     "spec",
     "spec_of_stored",
     "spec_of_target",
@@ -116,6 +117,12 @@ def timed_kinds() -> tuple[str, ...]:
 def target_kinds() -> tuple[str, ...]:
     """The kinds that a campaign's targets may name, in the order of `specs`."""
     return tuple(one.kind for one in specs() if one.timed)
+
+
+def present(kinds: Iterable[str]) -> set[str]:
+    """The kinds without those accelerators of which this machine has none."""
+    found = map(spec, kinds)
+    return {each.kind for each in found if not each.accelerator or each.likely_here()}
 
 
 def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Backend:

@@ -25,6 +25,10 @@ _OPEN = PoolSpec(
 _SMALL = PoolSpec(kind="ray", runners={}, builders=1, connect_timeout_s=0.5)
 
 
+#: The node of each worker, also of those that are given up: no GPU of these nodes can be opened.
+WHERE: dict[str, str] = {}
+
+
 def settled(pool: RayPool, kinds: tuple[str, ...]) -> list[str]:
     """The runners of these kinds, once all of them are ready."""
     ready: set[str] = set()
@@ -32,8 +36,10 @@ def settled(pool: RayPool, kinds: tuple[str, ...]) -> list[str]:
         for event in pool.poll(0.2):
             if isinstance(event, WorkerReady):
                 ready.add(event.worker.worker_id)
+        found = actors(pool)
+        WHERE.update({name: actor["node"] for name, actor in found.items() if actor["node"]})
         expected = {name for name in pool.actors if name.startswith(kinds)}
-        if ready >= expected and all(actor["state"] == "ALIVE" for actor in actors(pool).values()):
+        if ready >= expected and all(actor["state"] == "ALIVE" for actor in found.values()):
             return sorted(ready)
 
 
@@ -53,8 +59,7 @@ def say(**facts: Any) -> None:
 
 
 def places(pool: RayPool, ready: list[str]) -> None:
-    where = {name: actor["node"] for name, actor in actors(pool).items()}
-    say(where=where, ready=ready, builders=pool.builders, runners=pool.runners)
+    say(where=WHERE, ready=ready, builders=pool.builders, runners=pool.runners)
 
 
 def starved() -> None:
@@ -78,9 +83,8 @@ def main() -> None:
     ready = settled(pool, ("cpu", "simulated"))
     places(pool, ready)
     starved()
-    before = len(pool.actors)
     sys.stdin.readline()
-    while len(pool.actors) == before:
+    while "cpu-2" not in pool.actors:
         pool.poll(0.2)
         time.sleep(0.1)
     places(pool, settled(pool, ("cpu-2",)))

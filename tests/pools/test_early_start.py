@@ -60,8 +60,17 @@ def test_an_unknown_target_is_left_to_the_run(loaded, targets):
     assert loaded == []
 
 
-def test_a_cluster_loads_its_own_libraries(loaded):
+@pytest.mark.parametrize(
+    ("address", "expected"), [(None, ["cpu"]), ("local", ["cpu"]), ("ray://head:10001", [])]
+)
+def test_a_cluster_loads_its_own_libraries(loaded, monkeypatch, address, expected):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     campaign = {"targets": ["cpu"], "tasks": [{"kernel": "cpu_pointwise"}]}
-    settings = validate({"pool": {"kind": "ray"}, "campaigns": {"c": campaign}}, str)
+    pool = {"kind": "ray", "address": address}
+    settings = validate({"pool": pool, "campaigns": {"c": campaign}}, str)
     early_start.load_workers(settings, "c", Path.cwd())
-    assert loaded == []
+    assert loaded == expected
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    if address is None:
+        early_start.load_workers(settings, "c", Path.cwd())
+        assert loaded == expected

@@ -128,7 +128,7 @@ def test_no_other_process_reaches_a_local_ray_which_ends_with_its_driver(tmp_pat
 
         # Killed outright, the driver leaves neither Ray nor children. Ray's agents look for their
         # raylet every few seconds and may take a minute to end.
-        wait_until(lambda: len(named(driver.pid, "simulated-0")) == 3)
+        wait_until(lambda: len(named(driver.pid, "simulated-0")) == 2)
         family = [pid for pid in below(driver.pid) if "agent" not in title(pid).lower()]
         driver.kill()
     wait_until(lambda: not any(map(alive, family)))

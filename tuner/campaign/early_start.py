@@ -37,7 +37,7 @@ def begin(
     try:
         for own, targets in kernels:
             kinds |= kinds_of_targets(targets or own or _usual(), own)
-        found = present(kinds)
+        found = backend_kinds.present(kinds)
         if stand_ins:
             found |= {backend_kinds.spec(kind).stand_in for kind in kinds - found} - {""}
     except TunerError:
@@ -52,12 +52,12 @@ def end() -> None:
 
 
 def load_workers(settings: Settings, campaign: str, base: Path) -> None:
-    """Begin to load what the workers of a campaign need, where its pool is a local one.
+    """Begin to load what the workers of a campaign need, where its pool is on this machine.
 
     base: the folder of config.yaml.
     """
     found = settings.campaigns.get(campaign)
-    if settings.pool.kind == "local" and found is not None:
+    if pools.is_here(settings.pool.kind, settings.pool.address) and found is not None:
         kernels = [(kinds_of(line.kernel), line.targets or found.targets) for line in found.tasks]
         free = all(registry.compiles_without_torch(line.kernel) for line in found.tasks)
         begin(kernels, (str(base.resolve()),), torch_free=free)
@@ -78,12 +78,6 @@ def kinds_of_targets(targets: Iterable[str], own: Sequence[str] | None = None) -
     return kinds
 
 
-def present(kinds: Iterable[str]) -> set[str]:
-    """The kinds without those accelerators of which this machine has none."""
-    specs = (backend_kinds.spec(kind) for kind in kinds)
-    return {spec.kind for spec in specs if not spec.accelerator or spec.likely_here()}
-
-
 def kinds_of(kernel: str) -> Sequence[str] | None:
     """The kinds of a kernel by its name, as far as they are known before it is imported."""
     return registry.kinds_by_name(kernel)
@@ -92,4 +86,4 @@ def kinds_of(kernel: str) -> Sequence[str] | None:
 def _usual() -> Sequence[str]:
     """The kinds that a kernel probably runs on: the accelerators here, else the processors."""
     accelerators = [spec.kind for spec in backend_kinds.specs() if spec.accelerator]
-    return sorted(present(accelerators)) or ("cpu",)
+    return sorted(backend_kinds.present(accelerators)) or ("cpu",)

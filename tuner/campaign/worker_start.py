@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from search_spaces import registry
 from search_spaces.errors import TunerError
 from tuner.base.tracing import span, trace_calls
-from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds
 from tuner.engine import Event
 from tuner.settings.sections import Settings
+from workers import backend_kinds
 from workers.job_records import PoolSpec, WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 
@@ -38,7 +38,7 @@ def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path
     kinds = sorted(runner_kinds(tasks))
     if pool.kind == "local":
         # Libraries for accelerators that this machine lacks need not be loaded.
-        here = present(kinds)
+        here = backend_kinds.present(kinds)
         kinds = [kind for kind in kinds if kind in here or pool.runners_of(kind)]
     return PoolSpec(
         kind=pool.kind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from workers.processes.pool_servers import end_prestarted, prestart
     from workers.roles import Pool
 
-__all__ = ["create", "end_prestarted", "names", "prestart"]
+__all__ = ["create", "end_prestarted", "is_here", "names", "prestart"]
 
 POOLS = PluginGroup(
     "tuner.pools",
@@ -39,6 +40,17 @@ __getattr__ = lazy_names(
 def names() -> tuple[str, ...]:
     """All known pools: the built-in ones and those of entry points `tuner.pools`."""
     return POOLS.names()
+
+
+def is_here(kind: str, address: str | None) -> bool:
+    """Whether a pool of this kind would start all of its processes on this machine.
+
+    address: that of a cluster. A pool of kind `ray` starts a local Ray where there is no other.
+    """
+    if kind != "ray":
+        return kind == "local"
+    connected = getattr(sys.modules.get("ray"), "is_initialized", bool)()
+    return (address or os.environ.get("RAY_ADDRESS") or "local") == "local" and not connected
 
 
 def create(spec: PoolSpec) -> Pool:

@@ -34,6 +34,7 @@ from workers.measure.device_runner import DeviceRunner
 from workers.pools.declaration_process import DeclarationProcess
 from workers.pools.worker_slots import PoolPlan, WorkerSlot, describe_runners, number, shares
 from workers.processes.pool_servers import PoolServers, take_servers
+from workers.processes.preload import WorkerRole
 from workers.processes.worker_lost import is_lasting, reason_of, remedy_of
 from workers.quiet_processors import Yielder
 from workers.roles import Pool
@@ -149,8 +150,8 @@ class LocalPool(Pool):
             self._plan.cwd,
             launch_core=core,
             cores=cores,
-            server=servers.runners(slot.kind),
-            standby_server=servers.standbys(slot.kind),
+            server=servers.find(WorkerRole.RUNNER, slot.kind),
+            standby_server=servers.find(WorkerRole.STANDBY, slot.kind),
         )
 
     def _builder(self, index: int, servers: PoolServers, cores: frozenset[int]) -> ProcessBuilder:
@@ -159,7 +160,7 @@ class LocalPool(Pool):
             f"builder-{index}",
             paths=self._plan.paths,
             cores=cores,
-            server=servers.builders,
+            server=servers.find(WorkerRole.BUILDER),
         )
 
     def describe_workers(self) -> Sequence[WorkerInfo] | None:

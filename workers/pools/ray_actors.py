@@ -25,13 +25,18 @@ from workers.pools import ray_nodes
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot, number, shares
 from workers.processes.pool_servers import PoolServers
+from workers.processes.preload import WorkerRole
+from workers.processes.server_door import DistantServers
 from workers.quiet_processors import Yielder
 
 _RECORDED = "recorded:"
 
 
 class BuilderActor:
-    """The builders of some names, which fork from one server. Children compile, the actor waits."""
+    """The builders of some names, which fork from one server. Children compile, the actor waits.
+
+    door: that of a driver on this machine, whose servers the workers fork from; empty for none.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class BuilderActor:
         cwd: str,
         kinds: tuple[str, ...] = (),
         torch_free: bool = False,
+        door: str = "",
     ) -> None:
         log_file.join(f"actor of {names[0]}")
         tracing.join(f"actor of {names[0]}")
@@ -51,8 +57,10 @@ class BuilderActor:
             launch, rest = shares(range(_gpus()))
             others = rest if launch else others
         # The servers of runners are not started: these are in other processes.
-        self._servers = PoolServers(kinds, paths, cwd, torch_free=torch_free)
-        server = self._servers.builders
+        self._servers = (
+            DistantServers(door) if door else PoolServers(kinds, paths, cwd, torch_free=torch_free)
+        )
+        server = self._servers.find(WorkerRole.BUILDER)
         server.start()
         self._builders = {
             name: ProcessBuilder(options, name, paths=paths, cores=others, server=server)
@@ -87,9 +95,12 @@ class BuilderActor:
 
 
 class RunnerActor:
-    """One runner. Ray assigns a device to this process; its child inherits it as number 0."""
+    """One runner. Ray assigns a device to this process; its child inherits it as number 0.
 
-    def __init__(self, slot: WorkerSlot, paths: tuple[str, ...], cwd: str) -> None:
+    door: as for `BuilderActor`.
+    """
+
+    def __init__(self, slot: WorkerSlot, paths: tuple[str, ...], cwd: str, door: str = "") -> None:
         log_file.join(f"actor of {slot.worker_id}")
         tracing.join(f"actor of {slot.worker_id}")
         options = dict(slot.options)
@@ -100,6 +111,11 @@ class RunnerActor:
         self._moved = _find_moved_folder(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         launch, cores = _processors(slot.kind) if backend.accelerator else (None, frozenset())
+        # The server of builders is not started: these are in other processes.
+        self._servers = DistantServers(door) if door else PoolServers((slot.kind,), paths, cwd)
+        server = self._servers.find(WorkerRole.RUNNER, slot.kind)
+        standbys = self._servers.find(WorkerRole.STANDBY, slot.kind)
+        standbys.start()
         self._runner = DeviceRunner(
             slot.kind,
             index,
@@ -109,6 +125,8 @@ class RunnerActor:
             cwd,
             launch_core=launch,
             cores=cores,
+            server=server,
+            standby_server=standbys,
         )
         self._yielder = Yielder()
         self._yielder.start([] if backend.timed else [self._runner])
@@ -132,6 +150,7 @@ class RunnerActor:
     def close(self) -> None:
         self._yielder.close()
         self._runner.close()
+        self._servers.close()
 
 
 def _gpus() -> int:

@@ -35,11 +35,13 @@ from workers.job_records import (
     WorkerInfo,
     WorkerReady,
 )
-from workers.pools import ray_nodes
+from workers.pools import is_here, ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
 from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
 from workers.pools.worker_slots import PoolPlan, WorkerSlot, describe_runners
+from workers.processes.pool_servers import PoolServers, take_servers
+from workers.processes.server_door import ServerDoor
 from workers.processes.worker_lost import WorkerLost
 from workers.roles import Pool
 
@@ -105,6 +107,9 @@ class RayPool(Pool):
         self._spec = spec
         self._plan = PoolPlan(spec)
         self._cluster: Cluster | None = None
+        #: Of a local Ray: the servers of its workers, which load while Ray starts.
+        self._servers: PoolServers | None = None
+        self._door: ServerDoor | None = None
         self._states: list[_ActorState] = []
         self._calls: dict[Any, _Call] = {}
         self._builds: deque[BuildJob] = deque()
@@ -141,12 +146,29 @@ class RayPool(Pool):
         spec = self._spec
         asked = sum(count or 1 for count in spec.runners.values()) + (spec.builders or 1)
         cpus = max(len(os.sched_getaffinity(0)), asked)
+        if is_here(spec.kind, spec.address):
+            self._start_servers()
         self._cluster = connect(spec.address, spec.connect_timeout_s, cpus)
+        if self._servers is not None and self._cluster.local is not None:
+            self._door = ServerDoor(self._servers, self._cluster.local.folder / "door")
         self._create_actors(ray_nodes.alive())
         self._builder_seen_at = time.monotonic()
         counts = [spec.builders, *(spec.runners[kind] for kind in spec.runners)]
         if not self._cluster.owned and None in counts:
             self._survey_at = time.monotonic() + _SURVEY_S
+
+    def _start_servers(self) -> None:
+        plan = self._plan
+        kinds = [kind for kind, count in self._spec.runners.items() if count != 0]
+        servers = take_servers(
+            sorted(backend_kinds.present(kinds)),
+            plan.paths,
+            plan.cwd,
+            torch_free=self._spec.torch_free,
+        )
+        if servers.heavy:
+            servers.start()
+            self._servers = servers
 
     def _create_actors(self, nodes: Sequence[ray_nodes.Node]) -> None:
         """Create the actors that the nodes have room for and that do not exist yet."""
@@ -186,8 +208,16 @@ class RayPool(Pool):
         self._end(kill)
 
     def _end(self, kill: bool) -> None:
-        if self._cluster is None:
-            return
+        if self._cluster is not None:
+            self._end_cluster(self._cluster, kill)
+        self._cluster = None
+        if self._servers is not None:
+            self._servers.kill_if_loading()
+            self._servers.close()
+        self._servers = None
+        self._plan.close()
+
+    def _end_cluster(self, cluster: Cluster, kill: bool) -> None:
         self._builds.clear()
         while not kill and any(call.job_id for call in self._calls.values()):
             self.poll(1.0)
@@ -196,9 +226,10 @@ class RayPool(Pool):
         self._states.clear()
         self._calls.clear()
         self._shared.clear()
-        self._cluster.leave()
-        self._cluster = None
-        self._plan.close()
+        if self._door is not None:
+            self._door.close()
+        self._door = None
+        cluster.leave()
 
     def _end_actors(self, kill: bool) -> None:
         if not kill:
@@ -269,14 +300,16 @@ class RayPool(Pool):
         common: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1}
         if self._cluster.runtime_env:
             common["runtime_env"] = self._cluster.runtime_env
-        plan = self._plan
+        plan, door = self._plan, self._door.path if self._door is not None else ""
         if state.slot is None:
             # One CPU also for the builders of a local Ray, which nobody else uses.
             common |= {"num_cpus": self._builder_cpus, "max_concurrency": len(names) + 1}
             make = ray.remote(BuilderActor).options(num_gpus=0, **common)
             kinds = tuple(kind for kind, count in sorted(self._spec.runners.items()) if count != 0)
             free = self._spec.torch_free
-            state.actor = make.remote(names, plan.build_options, plan.paths, plan.cwd, kinds, free)
+            state.actor = make.remote(
+                names, plan.build_options, plan.paths, plan.cwd, kinds, free, door
+            )
         else:
             backend = backend_kinds.spec(state.slot.kind)
             needs = backend.ray_resources()
@@ -284,7 +317,7 @@ class RayPool(Pool):
             # other's times, so the pool spreads them.
             where = "SPREAD" if backend.ray_gpus or not backend.timed else self._place(state)
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
-            state.actor = make.remote(state.slot, plan.paths, plan.cwd)
+            state.actor = make.remote(state.slot, plan.paths, plan.cwd, door)
 
     def _place(self, state: _ActorState) -> Any:
         """The node with the fewest such runners. When it dies, they are created on another."""

@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from workers.environment import for_workers
 from workers.processes import process_folders
@@ -41,6 +42,21 @@ IN_WORKER = "TUNER_IN_WORKER"
 _PROGRAM = "workers.processes.server_process"
 _EXIT_TIMEOUT_S = 10.0
 _POLL_S = 0.005
+
+
+class Trunk(Protocol):
+    """What a branch is a fork of."""
+
+    def order_branch(self, name: str, descriptors: Sequence[int]) -> dict[str, str]:
+        """Order a fork that serves a control socket; the environment that the server has.
+
+        descriptors: that socket, and where output and exit status go. Raises OSError.
+        """
+        ...
+
+    def loads(self, step: Step) -> bool: ...
+
+    def exit_report(self) -> tuple[str, str] | None: ...
 
 
 class ForkServer:
@@ -61,7 +77,7 @@ class ForkServer:
         cwd: str | None = None,
         preload: Preload = Preload(),  # noqa: B008 (immutable)
         shared: bool = False,
-        trunk: ForkServer | None = None,
+        trunk: Trunk | None = None,
     ) -> None:
         self._name, self._preload, self._trunk = name, preload, trunk
         self._paths, self._cwd, self._shared = tuple(paths), cwd, shared
@@ -113,6 +129,13 @@ class ForkServer:
     def branch(self, name: str, preload: Preload) -> ForkServer:
         """A server that will be a fork of this one, and ends with its process."""
         return ForkServer(name, preload=preload, shared=True, trunk=self)
+
+    def order_branch(self, name: str, descriptors: Sequence[int]) -> dict[str, str]:
+        """As `Trunk` has it."""
+        with self._lock:
+            self._ensure()
+            self._order(BranchOrder(branch=name), descriptors)
+            return self._environ
 
     def interrupt(self) -> None:
         """Kill a server that is still loading, if no other child waits for it."""
@@ -236,11 +259,8 @@ class ForkServer:
         assert trunk is not None
         status_read, status_write = os.pipe()
         try:
-            with trunk._lock:
-                trunk._ensure()
-                descriptors = (control.fileno(), output, status_write)
-                trunk._order(BranchOrder(branch=self._name), descriptors)
-                self._environ = trunk._environ
+            descriptors = (control.fileno(), output, status_write)
+            self._environ = trunk.order_branch(self._name, descriptors)
         except OSError:
             os.close(status_read)
             raise

@@ -77,24 +77,17 @@ class PoolServers:
         self.describe: Mapping[str, Describe] = {}
         self._started = False
 
-    @property
-    def builders(self) -> ForkServer:
-        """The server from which builders fork."""
-        return self._of[_BUILDERS]
-
-    def runners(self, kind: str) -> ForkServer:
-        """The server from which runners of a kind fork."""
-        return self._of[kind]
+    def find(self, role: WorkerRole, kind: str = "") -> ForkServer:
+        """The server from which builders fork, or the runners or standbys of a kind."""
+        if role is WorkerRole.STANDBY:
+            return self._of.get(kind + _STANDBY) or self._of[kind]
+        return self._of[_BUILDERS if role is WorkerRole.BUILDER else kind]
 
     def fits(self, kinds: Iterable[str], cwd: str, *, torch_free: bool) -> bool:
         """Whether a pool of this process with these kinds of runners can use them."""
         here = os.path.realpath(cwd) == os.path.realpath(self.cwd)
         loaded = torch_free or not self.torch_free
         return here and loaded and self.kinds >= set(kinds) and self.pid == os.getpid()
-
-    def standbys(self, kind: str) -> ForkServer:
-        """The server from which their standby processes fork."""
-        return self._of.get(kind + _STANDBY) or self._of[kind]
 
     @property
     def with_torch(self) -> ForkServer | None:
