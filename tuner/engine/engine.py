@@ -171,7 +171,7 @@ class Engine:
                 self.dispatcher.forget_builds(trial)
                 instructions += task.give_up_build(trial, now)
             else:
-                trial.again, trial.asked_at = True, now
+                task.search.trials.build_again(trial, now)
                 again = Job(Work.BUILD, task, trials=(trial,))
                 instructions.append(self.dispatcher.order_build(again))
         return instructions

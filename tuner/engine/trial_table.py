@@ -149,6 +149,10 @@ class TrialTable(Mapping[str, Trial]):
         if trial.state is TrialState.ASKED:
             self._move(trial, TrialState.BUILDING)
 
+    def build_again(self, trial: Trial, now: float) -> None:
+        """A second builder has it, from `now` on."""
+        trial.again, trial.asked_at = True, now
+
     def take_build(self, trial: Trial, artifact: Artifact, *, alone: bool = False) -> Trial:
         """Measure the trial next, or wait for the first trial with its binary, which is returned.
 
