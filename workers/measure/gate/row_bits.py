@@ -99,7 +99,9 @@ class _Samples:
         }
         shapes = {name: each.shape for name, each in kernel.make_inputs(most, 0, "meta").items()}
         grown = [name for name in self._axes if first[name].shape != shapes[name]]
-        bytes_each = sum(first[name].nbytes for name in grown)
+        # A CPU takes long to make inputs, which are all made again for each sample.
+        counted = first if task.device_type == "cpu" else grown
+        bytes_each = sum(first[name].nbytes for name in counted)
         specs = [kernel.outputs(least)[name] for name in self._grown]
         count = min(_count_samples(specs), max(1, _MOST_BYTES // max(1, bytes_each)))
         self.inputs = [first]
