@@ -32,15 +32,16 @@ class RunStore(Transactions):
         spec: Mapping[str, Any],
         *,
         resume: bool = False,
+        started_at: datetime | None = None,
     ) -> RunInfo:
-        """Begin a run of a campaign with the status `running`.
+        """Begin a run of a campaign with the status `running`; started_at: by default now.
 
         With `resume`, returns the newest unfinished run of that campaign and specification, if any.
         If two drivers call at once, one begins the run and both get it.
         """
         values = {
             "status": RunStatus.RUNNING,
-            "started_at": datetime.now(UTC),
+            "started_at": started_at or datetime.now(UTC),
             "spec_hash": spec_hash,
             "seed": seed,
             "environment": dict(environment),

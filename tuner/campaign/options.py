@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
@@ -59,8 +60,10 @@ class RunOutcome:
     untimed: int = 0
     report: Path | None = None
     tables: tuple[Path, ...] = ()
-    #: One line for every task without a correct variant.
+    #: One line for every task without a correct variant, or for what a check found.
     findings: tuple[str, ...] = ()
+    #: The entries that a check of tables has measured, as `tuner check` lists them; else None.
+    entries: tuple[Mapping[str, Any], ...] | None = None
     #: The machine fault that ended the run or one of its tasks; the run is then interrupted.
     fault: Fault | None = None
     #: Seconds by task and stage: `search`, `finals`, `confirm`.
@@ -106,6 +109,8 @@ def requested_of(
     settings: Settings, campaign: CampaignConfig, options: RunOptions
 ) -> list[RequestedTask]:
     """The tasks of an adjusted campaign that pass the options' filters."""
+    if campaign.check is not None:
+        raise TunerError("a check of tables has no tasks to plan", "leave --dry-run out")
     tasks = requested_tasks(
         campaign,
         extra=settings.kernels,

@@ -35,6 +35,7 @@ from tuner.campaign.run_files import RunFiles
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
+from tuner.campaign.toolchain_check import check_tables
 from tuner.campaign.worker_start import (
     START_TIMEOUTS,
     ExpectedWorkers,
@@ -322,6 +323,10 @@ def run_campaign(
 
     refuse_nested("a run")
     began = time.monotonic()
+    control = control or Control()
+    if (wanted := campaign_of(settings, name).check) is not None:
+        settings = anchor(settings, options.base)
+        return check_tables(settings, name, wanted, options, control)
     if pool is None and create_pool is None:
         load_workers(settings, name, options.base)
     settings = anchor(settings, options.base)
@@ -331,7 +336,6 @@ def run_campaign(
     with span("load the kernels", "start"):
         tasks = requested_of(settings, campaign, options)
         sources = SourceGuard.of({id(task.kernel): task.kernel for task in tasks}.values())
-    control = control or Control()
     if pool is None:
         create = create_pool or pools.create
         pool = create(required_pool(settings, tasks, options.base))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,14 @@ _COLUMNS: tuple[Column[EntryOutcome], ...] = (
     Column("high_us", heading=None),
     Column("gain", rank=1),
     Column("better", lambda each: each.better and sort_config(each.better), rank=1),
-    *(Column(name, heading=None) for name in ("built", "measured", "device_s")),
+    Column(
+        "toolchain",
+        lambda each: (
+            {k: v for k, v in asdict(each.toolchain).items() if v} if each.toolchain else None
+        ),
+        heading=None,
+    ),
+    *(Column(name, heading=None) for name in ("finding", "built", "measured", "device_s")),
     *(Column(name, heading=None) for name in ("search_trials", "search_device_s")),
 )
 

@@ -154,6 +154,8 @@ def follow_run(
     from tuner.campaign.options import campaign_of
     from tuner.campaign.quarantine import quarantine_outliers
 
+    if outcome.entries is not None:
+        return list(outcome.findings)
     if outcome.status != RunStatus.FINISHED or not campaign_of(settings, campaign).regressions:
         return []
     measure = partial(remeasure, settings, base, quiet=quiet, drifts=True)

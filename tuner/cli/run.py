@@ -30,7 +30,7 @@ from tuner.cli.console import READABLE, Format, FormatOption, emit, final_output
 from tuner.cli.history import follow_run
 from tuner.cli.stop_signals import interruptible
 from tuner.views.column import Column
-from tuner.views.outcomes import WINNERS, Winner, describe_gain, list_winners
+from tuner.views.outcomes import CHECKED, WINNERS, Winner, describe_gain, list_winners
 from tuner.views.progress_display import show_progress
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _leave(outcome: RunOutcome) -> None:
         raise FindingError(outcome.fault.reason, outcome.fault.remedy)
     if outcome.status != RunStatus.FINISHED:
         raise typer.Exit(130 if outcome.status == RunStatus.INTERRUPTED else 2)
-    if outcome.findings:
+    if outcome.findings and outcome.entries is None:
         first, *others = outcome.findings
         for line in others:
             note(line)
@@ -294,6 +294,9 @@ def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, qu
         for line in list_coverage_lines(outcome.tables):
             tell(line)
     if quiet and style is Format.TABLE:
+        return
+    if outcome.entries is not None:
+        emit(outcome.entries, CHECKED, style)
         return
     rows = _winners(settings, outcome.run_id, style)
     if rows and style is Format.TABLE:

@@ -25,7 +25,7 @@ from tuner.cli.command_context import (
 )
 from tuner.cli.console import READABLE, Format, FormatOption, emit_record, note
 from tuner.views.column import Column, Listing, columns_of
-from tuner.views.outcomes import WINNERS, Winner, find_winner, list_tasks
+from tuner.views.outcomes import CHECKED, WINNERS, Winner, find_winner, list_tasks
 from tuner.views.runs import pick_run
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ def _describe_run(store: Store, info: RunInfo, style: Format) -> dict[str, objec
     if style in READABLE:
         facts["environment"] = {k: value for k, value in info.environment.items() if value != ""}
         facts |= {"summary": "", **{_SAID.get(k, k): v for k, v in info.summary.items()}}
+        entries = info.summary.get("entries")
+        if isinstance(entries, list):
+            facts |= {"entries": Listing(CHECKED, entries)}
     return {"run": info.run_id, **facts, "tasks": list_tasks(store, info.run_id, referred=True)}
 
 

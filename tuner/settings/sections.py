@@ -293,8 +293,23 @@ class ScheduleConfig(SettingsSection):
     """Whether the schedule starts runs."""
 
 
-#: Keys of a campaign that change nothing of what its runs do.
-_NOT_WORK = {"schedule", "description", "wall", "regressions"}
+class CheckConfig(SettingsSection):
+    """Published tables that are checked under another toolchain."""
+
+    tables: str | Annotated[list[str], Field(min_length=1)]
+    """Tables, and folders of tables, relative to config.yaml."""
+    wheels: str
+    """A folder of wheels, which the check imports first."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The tables as a list."""
+        return [self.tables] if isinstance(self.tables, str) else self.tables
+
+
+#: Keys of a campaign that change nothing of what its searches do, and those beside `check`.
+_NOT_WORK = {"schedule", "description", "wall", "regressions", "check"}
+BESIDE_CHECK = {"schedule", "description", "check"}
 
 
 class CampaignConfig(SettingsSection):
@@ -302,8 +317,10 @@ class CampaignConfig(SettingsSection):
 
     description: str = ""
     """One line for people."""
-    tasks: list[TaskConfig] = Field(min_length=1)
+    tasks: list[TaskConfig] = Field(default=[], min_length=1)
     """What to tune; of a kernel, workload and device listed twice, the first entry counts."""
+    check: CheckConfig | None = None
+    """In the place of `tasks`: measures tables under other wheels, as `tuner check`."""
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
     """By default `[cpu]`. `cpu`, `cuda`, `hip`: the devices found. `cuda:90`: the devices of that
     capability or, where there is none, cross-compilation and verification in Triton's interpreter.

@@ -13,7 +13,13 @@ from pydantic import ValidationError
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.settings.error_messages import SCHEMA_HINT, Where, format_path, translate
-from tuner.settings.sections import ConfigError, Settings, TaskConfig
+from tuner.settings.sections import (
+    BESIDE_CHECK,
+    CampaignConfig,
+    ConfigError,
+    Settings,
+    TaskConfig,
+)
 from tuner.settings.yaml_file import Document, KeyPath, read
 
 if TYPE_CHECKING:
@@ -161,6 +167,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         at: KeyPath = ("campaigns", name)
         if not _NAME.fullmatch(name):
             yield at, "a campaign's name is made of letters, digits, `_`, `-` and `.`"
+        yield from _check_problems(at, campaign)
         yield from _target_problems((*at, "targets"), campaign.targets)
         named = (*at, "strategy", "name")
         yield from _unknown(named, "strategy", campaign.strategy.name, strategies.names())
@@ -176,6 +183,15 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             yield from _cron_problems((*at, "schedule"), "cron", plan.cron, plan.timezone)
     if (notify := settings.notify).morning is not None:
         yield from _cron_problems(("notify",), "morning", notify.morning, notify.timezone)
+
+
+def _check_problems(at: KeyPath, campaign: CampaignConfig) -> Iterator[tuple[KeyPath, str]]:
+    """A campaign has tasks, or a check and then nothing of what tasks need."""
+    if campaign.check is not None:
+        for key in sorted(campaign.model_fields_set - BESIDE_CHECK):
+            yield (*at, key), "leave it out beside `check`"
+    elif not campaign.tasks:
+        yield (*at, "tasks"), "missing"
 
 
 def _cron_problems(

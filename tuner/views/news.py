@@ -35,6 +35,9 @@ def list_events(store: Store, since: datetime) -> Iterator[Event]:
     """What runs that ended since then cost and found, and what was decided since."""
     runs = {e.run_id: e for e in store.runs(limit=None) if e.finished_at and e.finished_at >= since}
     yield from _list_costs(store, runs)
+    for run_id, run in runs.items():
+        if "entries" in run.summary:
+            yield {"what": "canary", "run": run_id, "text": run.summary["summary"]}
     yield from _list_changes(store, runs)
     for each in list_regressions(store):
         record = each.record

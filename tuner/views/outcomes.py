@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from results_db.shipped import describe_ratio, fastest_baseline, select_shipped
 from results_db.stored_records import Stage
 from tuner.base.log_ratio import LogRatio, Verdict
-from tuner.views.column import Column, Listing, cell, estimate_columns, sort_config
+from tuner.views.column import Column, Listing, cell, columns_of, estimate_columns, sort_config
 from tuner.views.units import format_us
 
 if TYPE_CHECKING:
@@ -174,6 +174,10 @@ WINNERS: tuple[Column[Winner], ...] = (
     *_RATIOS,
     _selection_column("confirmed_at", "confirmed_at"),
     Column("note", _note, heading=None),
+)
+#: An entry of a table as a check has stored it.
+CHECKED: tuple[Column[Mapping[str, Any]], ...] = columns_of(
+    *("kernel", "workload", "device", "result", "change", "median_us", "table_us", "gain", "note")
 )
 #: Whether a winner is of the present code; that one is current needs no word.
 STATES: tuple[Column[Winner], ...] = (

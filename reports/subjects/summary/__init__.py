@@ -36,7 +36,7 @@ _STATUS_NOTES = {
 def build(data: RunData) -> Section:
     """Sentences, tiles and notes."""
     context = {
-        "sentences": _sentences(data.tasks),
+        "sentences": _sentences(data.tasks) or [("", [[(_explain_none(data), "")]])],
         "previous": data.previous,
         "changes": list_task_changes(data) if data.previous else None,
         "facts": _list_facts(data),
@@ -52,12 +52,17 @@ def _list_facts(data: RunData) -> list[tuple[str, str, str]]:
     return sorted(changes, key=lambda each: each[0].startswith("code of "))
 
 
+def _explain_none(data: RunData) -> str:
+    """What a run without tasks did."""
+    summary = data.run.summary
+    checked = "entries" in summary
+    return f"{summary['summary']}" if checked else "This run has no tasks: nothing was tuned."
+
+
 def _sentences(tasks: Sequence[TaskData]) -> list[tuple[str, list[list[Words]]]]:
     """(device, its lines as coloured parts) of each device that was measured."""
-    if not tasks:
-        return [("", [[("This run has no tasks: nothing was tuned.", "")]])]
     sentences = []
-    if all(task.verdict == "not timed" for task in tasks):
+    if tasks and all(task.verdict == "not timed" for task in tasks):
         sentences.append(("", [[("Nothing was timed: variants were only compiled.", "")]]))
     for device, _ in Counter(task.device for task in tasks).most_common():
         own = [task for task in tasks if task.device == device]
