@@ -6,7 +6,8 @@ small k, by Student's t. Its variance is moderated as by Smyth (Statistical Appl
 Genetics and Molecular Biology 3, 2004), since a series is short: var(y[i]) = f (b^2 + e[i]^2),
 where e[i] is the standard error of a point, b the usual noise between runs, and the unknown factor
 f is estimated from the points and from a prior of mean 1 that counts as `_PRIOR` degrees of
-freedom. One point never makes a step, whatever its value: an outlier would.
+freedom. One point never makes a step, whatever its value: an outlier would. A smaller step needs
+three points on either side that agree by their medians, which one outlier does not move.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import median
 
 from tuner.base.log_ratio import THRESHOLD, LogRatio
 
@@ -31,6 +33,8 @@ _NEWEST, _OLDER = 8, 40
 #: The probability with which one comparison finds a step where there is none. Each point makes up
 #: to seven of them, and the factor of a noisy series is known from few points.
 _ALPHA = 1e-5
+#: The same where this many points on either side differ by their medians, and by how much.
+_ALPHA_AGREED, _AGREED, _APART = 1e-3, 3, 0.02
 _CONFIDENCE = 0.95
 
 
@@ -80,7 +84,8 @@ def _test_newest(points: Sequence[Point], start: int, end: int, noise: float) ->
     for at in range(max(start + _FEWEST, end - _NEWEST), end - _FEWEST + 1):
         before, behind = points[max(start, at - _OLDER) : at], points[at:end]
         change, error, freedom = _compare(before, behind, noise)
-        least = _quantile(freedom, 1 - _ALPHA / 2)
+        alpha = _ALPHA_AGREED if _agree(before, behind) else _ALPHA
+        least = _quantile(freedom, 1 - alpha / 2)
         clear = abs(change) / (error * least)
         if clear > 1 and abs(change) > math.log1p(THRESHOLD):
             half = error * _quantile(freedom, 0.5 + _CONFIDENCE / 2)
@@ -88,6 +93,16 @@ def _test_newest(points: Sequence[Point], start: int, end: int, noise: float) ->
             if clearest is None or clear > clearest[0]:
                 clearest = clear, step
     return clearest[1] if clearest else None
+
+
+def _agree(before: Sequence[Point], behind: Sequence[Point]) -> bool:
+    """Whether points differ by their medians, with most of the newest ones beyond half of that."""
+    if min(len(before), len(behind)) < _AGREED:
+        return False
+    levels = [median(point.value for point in side) for side in (before, behind)]
+    change, middle = levels[1] - levels[0], sum(levels) / 2
+    beyond = sum((point.value - middle) * change > 0 for point in behind[-_AGREED:])
+    return abs(change) > _APART and beyond > _AGREED / 2
 
 
 def _compare(

@@ -88,12 +88,12 @@ class DecisionStore(Transactions):
     ) -> None:
         """Set the state of a candidate with its reason, and the ratio of the pass if there was one.
 
-        What is decided already stays.
+        What is confirmed stays.
         """
         values: dict[str, Any] = {"state": state, "reason": reason}
         if state is not RegressionState.CANDIDATE:
             values |= {"decided_at": datetime.now(UTC), **ratio_columns(ratio)}
-        self._change(REGRESSION, number, values, REGRESSION.c.state == RegressionState.CANDIDATE)
+        self._change(REGRESSION, number, values, REGRESSION.c.state != RegressionState.CONFIRMED)
 
     def acknowledge_regression(self, number: int) -> bool:
         """Note that a regression is known; False for an unknown number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from bench_samples import RECORDED, SETTINGS, confirm
@@ -10,6 +11,9 @@ from cli_samples import HOSTILE, fill
 
 from results_db import Store
 from results_db.promotion_records import RegressionState
+from results_db.run_comparison import BESIDE_DEFAULT
+from tuner.base.log_ratio import LogRatio
+from tuner.campaign.regressions import decide_candidates
 
 CONFIG = "version: 1\nnotify: {{webhook: 'http://127.0.0.1:{port}/hook'}}\n"
 
@@ -170,6 +174,65 @@ def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook, replay)
     assert run("c", 1).code == 0
     assert len(webhook.texts) == 1
     assert rows_of(tuner, code=1)[0]["notified_at"] is not None
+
+
+def passes_of(*sizes: float):
+    """Passes beside the default config that show these changes one after another."""
+    left = iter(sizes)
+
+    def measure(asked):
+        size = next(left)
+        ratio = LogRatio(size, size - 0.01, size + 0.01)
+        return [
+            replace(each, log_ratio=ratio, why=BESIDE_DEFAULT, remeasured_us=(1.0, 1.0))
+            for each in asked
+        ]
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("sizes", "state"),
+    [
+        ((0.03, 0.031), "confirmed"),
+        ((0.0, 0.053, 0.001), "refuted"),
+        ((0.03, 0.005, 0.03), "confirmed"),
+        ((0.014, 0.012), "refuted"),
+    ],
+)
+def test_two_passes_decide_and_one_outlier_does_not(tuner, url, sizes, state):
+    add_step(url)
+    rows_of(tuner)
+    with Store.open(url) as store:
+        opened = decide_candidates(store, passes_of(*sizes))
+        assert len(opened) == (state == "confirmed")
+    assert rows_of(tuner, code=len(opened))[0]["state"] == state
+
+
+def test_what_was_refuted_is_measured_again_while_runs_show_it(tuner, url):
+    add_step(url)
+    rows_of(tuner)
+    with Store.open(url) as store:
+        assert decide_candidates(store, passes_of(0.0, 0.0), again=False) == []
+        assert decide_candidates(store, passes_of(), again=False) == []
+        fill(url, kernel="scale", gain=0.5)
+        assert decide_candidates(store, passes_of(), again=False) == []
+        fill(url, kernel="scale", gain=0.47)
+        (found,) = decide_candidates(store, passes_of(0.03, 0.03), again=False)
+        assert found.log_ratio.value == pytest.approx(0.03, abs=0.002)
+
+
+def test_what_ships_again_is_measured_in_the_place_of_a_passing_choice(tuner, folder, url, replay):
+    """One run ships a config that is slower, and the next one the config before again."""
+    space = replay()
+    (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['{RECORDED}']\n")
+    for config in (space.best.config, space.default, space.best.config):
+        confirm(folder, config, median_us=10.0)
+    with Store.open(url) as store:
+        first, second, _ = (store.tasks(run)[0].task_id for run in (1, 2, 3))
+        store.raise_regression(second, first, 3, LogRatio(0.5, 0.4, 0.6))
+    (row,) = rows_of(tuner, "--remeasure")
+    assert (row["state"], row["reason"]) == ("refuted", "not slower beside the default config")
 
 
 def test_a_pass_that_tells_nothing_leaves_a_candidate_with_the_reason(tuner, folder, url, replay):

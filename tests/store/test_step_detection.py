@@ -79,6 +79,14 @@ def test_one_outlier_is_no_step():
     assert detect(values) == []
 
 
+def test_a_small_step_among_outliers_is_found_by_the_third_point():
+    before = [0.01, -0.01, 0.0]
+    assert detect([*before, 0.03, 0.012]) == []
+    (step,) = detect([*before, 0.03, 0.012, 0.031])
+    assert (step.at, step.found_at) == (3, 5)
+    assert detect([*before, 0.03, 0.002, 0.004]) == []
+
+
 def test_a_step_is_measured_by_the_precision_of_its_points():
     """The same values of an imprecise measurement prove nothing."""
     values = [0.0, 0.001, -0.001, 0.0, 0.03, 0.03]

@@ -6,14 +6,20 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from http.client import HTTPException
+from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from results_db.promotion_records import QuarantineRecord, RegressionRecord, RegressionState
 from results_db.run_comparison import BESIDE_DEFAULT, TaskComparison
-from results_db.task_history import History, is_suspect, list_histories
+from results_db.shipped import select_shipped
+from results_db.stored_records import TaskInfo
+from results_db.task_history import History, RunResult, is_suspect, list_histories
+from search_spaces.records import config_key
 from tuner.base.inert_text import inert
-from tuner.base.log_ratio import Verdict
+from tuner.base.log_ratio import LogRatio, Verdict
 from tuner.campaign.quarantine import describe_quarantine
 
 if TYPE_CHECKING:
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
 Remeasure: TypeAlias = Callable[[Sequence[TaskComparison]], Sequence[TaskComparison]]
 #: Seconds that a webhook has to answer.
 TIMEOUT_S = 5.0
+#: Passes that must say the same; how long what was refuted is looked at again, and the least
+#: ln(time) by which it persists.
+_VOTES, _LOOKED_AT, _PERSISTING = 2, timedelta(days=14), 0.015
 #: Longest text.
 _MOST = 2000
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -52,41 +61,127 @@ def _raise_steps(store: Store, history: History, after_run: int) -> None:
             )
 
 
+@dataclass(slots=True)
+class _Question:
+    """A step that passes are to decide."""
+
+    record: RegressionRecord
+    #: What to measure, before it and behind it.
+    pair: tuple[TaskInfo, TaskInfo]
+    #: ln(time of the last result before it / the usual one), and the size of the step (ln).
+    last: float
+    size: float
+    #: What each pass said, `True` for slower.
+    votes: list[bool] = field(default_factory=list)
+    decided: bool = False
+
+
 def decide_candidates(
     store: Store, remeasure: Remeasure, *, again: bool = True
 ) -> list[RegressionRecord]:
-    """Measure the configs before and behind each candidate in one pass, and store what it says.
+    """Measure the configs before and behind each candidate side by side, and store what it says.
 
-    Of the same code and config, the pass has to show half of the step beside the default config. A
-    candidate that cannot be measured here stays one, with the reason. again: also candidates
-    for which that was tried before. Returns those that are confirmed now.
+    Two of at most three passes decide, since one may be an outlier. Of the same code and config, a
+    pass has to show half of the step beside the default config. A candidate that cannot be measured
+    here stays one, with the reason; what was refuted is measured again while later runs show it.
+    again: also candidates for which that was tried before. Returns those that are confirmed now.
     """
     away = store.quarantines()
-    candidates = [each for each in store.regressions() if each.state is RegressionState.CANDIDATE]
-    waiting, pairs = [], []
-    for each in candidates:
-        pair = store.task(each.former_task_id), store.task(each.task_id)
-        if any(is_suspect(task, away) for task in pair):
+    questions = []
+    for each in store.regressions():
+        refuted = each.state is RegressionState.REFUTED
+        over = refuted and store.now() - each.found_at > _LOOKED_AT
+        if each.state is RegressionState.CONFIRMED or over:
+            continue
+        former, task = store.task(each.former_task_id), store.task(each.task_id)
+        if not refuted and any(is_suspect(one, away) for one in (former, task)):
             reason = "confirmed on a card that was in quarantine"
             store.decide_regression(each.id, RegressionState.REFUTED, reason, each.log_ratio)
-        elif again or not each.reason:
-            waiting.append(each)
-            pairs.append(pair)
-    asked = [TaskComparison(old, new, Verdict.UNDECIDED) for old, new in pairs]
-    for each, found in zip(waiting, remeasure(asked) if asked else (), strict=True):
-        ratio = found.log_ratio
-        if found.remeasured_us is None or ratio is None:
-            state, reason = RegressionState.CANDIDATE, f"not decided: {found.why}"
-        else:
-            same = found.why == BESIDE_DEFAULT
-            least = each.log_ratio.value / 2 if same and each.log_ratio else 0.0
-            slower = ratio.low > 0 and ratio.value > least
-            state = RegressionState.CONFIRMED if slower else RegressionState.REFUTED
-            beside = "beside the default config" if same else "in one pass with the config before"
-            reason = f"{'' if slower else 'not '}slower {beside}"
-        store.decide_regression(each.id, state, reason, ratio)
-    asked_for = {each.id for each in waiting}
-    return [each for each in store.regressions() if each.id in asked_for and each.is_open]
+        elif refuted or again or not each.reason:
+            sides = _find_sides(store, each, away)
+            if not refuted or _persists(each, *sides):
+                questions.append(_ask(each, former, task, *sides))
+    while asked := [each for each in questions if not each.decided]:
+        pairs = [TaskComparison(*each.pair, Verdict.UNDECIDED) for each in asked]
+        for question, found in zip(asked, remeasure(pairs), strict=True):
+            _decide(store, question, found)
+    numbers = {each.record.id for each in questions}
+    return [each for each in store.regressions() if each.id in numbers and each.is_open]
+
+
+def _ask(
+    record: RegressionRecord,
+    former: TaskInfo,
+    task: TaskInfo,
+    before: Sequence[RunResult],
+    behind: Sequence[RunResult],
+) -> _Question:
+    """What ships now is measured where that is the config before: a search had chosen otherwise."""
+    newest = behind[-1].task if behind else task
+    pair = former, newest if _key_shipped(newest) == _key_shipped(former) else task
+    usual, size = _find_level(before), record.log_ratio.value if record.log_ratio else 0.0
+    if record.state is RegressionState.REFUTED:  # its ratio is that of a pass
+        size = usual - _find_level(behind)
+    return _Question(record, pair, usual - _find_level(before[-1:]), size)
+
+
+def _decide(store: Store, question: _Question, found: TaskComparison) -> None:
+    """Count what a pass says, and store what two of them do."""
+    record, ratio = question.record, found.log_ratio
+    if found.remeasured_us is None or ratio is None:
+        question.decided = True
+        returned = question.pair[1].task_id != record.task_id
+        state = RegressionState.REFUTED if returned else RegressionState.CANDIDATE
+        store.decide_regression(record.id, state, f"not decided: {found.why}", record.log_ratio)
+        return
+    same = found.why == BESIDE_DEFAULT
+    if same:
+        ratio -= LogRatio(*[-question.last] * 3)
+    slower = ratio.low > 0 and ratio.value > (question.size / 2 if same else 0.0)
+    question.votes.append(slower)
+    if question.votes.count(slower) == _VOTES:
+        question.decided = True
+        state = RegressionState.CONFIRMED if slower else RegressionState.REFUTED
+        beside = "beside the default config" if same else "in one pass with the config before"
+        reason = f"{'' if slower else 'not '}slower {beside}"
+        store.decide_regression(record.id, state, reason, ratio)
+
+
+def _find_sides(
+    store: Store, found: RegressionRecord, away: Sequence[QuarantineRecord]
+) -> tuple[list[RunResult], list[RunResult]]:
+    """The results before and behind a step that count, between the breaks around it."""
+    kernel = store.task(found.task_id).key.kernel
+    for history in list_histories(store.list_kernel_tasks(kernel), away):
+        shipped = [each for each in history.results if each.ships and not each.same_record]
+        numbers = [each.task.task_id for each in shipped]
+        if found.task_id in numbers:
+            at = numbers.index(found.task_id)
+            breaks = [n for n, each in enumerate(shipped) if each.breaks]
+            begin = max((n for n in breaks if n <= at), default=0)
+            end = min((n for n in breaks if n > at), default=len(shipped))
+            return shipped[begin:at], shipped[at:end]
+    return [], []
+
+
+def _persists(
+    found: RegressionRecord, before: Sequence[RunResult], behind: Sequence[RunResult]
+) -> bool:
+    """Whether a run since the decision shows a step, as those since it began do."""
+    if not before or not behind or found.decided_at is None:
+        return False
+    sizes = [_find_level(before) - _find_level(side) for side in (behind, behind[-1:])]
+    return behind[-1].run.started_at > found.decided_at and min(sizes) > _PERSISTING
+
+
+def _find_level(results: Sequence[RunResult]) -> float:
+    """The median of ln(default time / time) over results."""
+    ships = [each.ships for each in results]
+    return median([each.log_ratio.value for each in ships if each and each.log_ratio] or [0.0])
+
+
+def _key_shipped(task: TaskInfo) -> str:
+    return config_key(select_shipped(task.selection).config) if task.selection else ""
 
 
 def notify(store: Store, webhook: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def remeasure(
         if config_key(configs[0]) == config_key(configs[1]):
             done[at] = replace(each, verdict=Verdict.SAME, why="same code and config")
             default = _find_default(each) if drifts else None
-            if default is None:
+            if default is None or config_key(default) == config_key(configs[0]):
                 continue
             configs[1] = default
         variants = [Variant(name, config) for name, config in zip("AB", configs, strict=True)]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from results_db.task_history import History, RunResult
 
 EVENTS = ("what", "run", "kernel", "workload", "device", "text")
-#: Changes of ln(time) that one run shows, against what was usual and against one other run: on two
+#: Changes of ln(time) that runs show, against what was usual and against one other run: on two
 #: H200s, passes with nothing changed differ by up to 3 %.
-_CLEAR, _FAR = 0.03, 0.1
+_CLEAR, _FAR = 0.036, 0.1
 #: A line of the note: values of some columns.
 Event: TypeAlias = dict[str, Any]
 
@@ -115,7 +115,7 @@ def _find_changes(history: History) -> Iterator[tuple[RunResult, LogRatio]]:
     for _, first, shown in history.list_steps():
         step = first.step
         known = first.change is not None and first.change.value < -_FAR
-        if step is not None and step.change.value < 0 and not known:
+        if step is not None and step.change.value < -_CLEAR and not known:
             yield shown, step.change
 
 
