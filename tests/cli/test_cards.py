@@ -133,8 +133,34 @@ def test_a_card_is_kept_from_work_by_hand_and_admitted(tuner, replay, url):
     assert refused.error.startswith("every device here is in quarantine; ")
     assert refused.error.endswith(f" {SIMULATED}: smells of smoke")
     assert refused.hint == f"once it is sound, `tuner workers admit {SIMULATED}`"
+    for command in ("bench", "verify"):
+        passed = tuner(command, RECORDED)
+        assert (passed.code, passed.error, passed.hint) == (2, refused.error, refused.hint)
     assert tuner("workers", "admit", SIMULATED).code == 0
     assert tuner("run", RECORDED, "--trials", 12).code == 0
+
+
+def test_a_pass_runs_on_the_card_that_is_in_no_quarantine(tuner, folder, replay, url):
+    replay()
+    settings = "pool: {kind: virtual, devices: {simulated: {runners: 2}}}"
+    text = (folder / "config.yaml").read_text().replace("pool: {kind: virtual}", settings)
+    (folder / "config.yaml").write_text(text)
+    for away, code in ((SIMULATED, 0), ("SIM-1", 2)):
+        with Store.open(url) as store:
+            store.quarantine(away, "Simulated Device", "smells of smoke", datetime.now(UTC))
+        assert tuner("bench", RECORDED).code == code
+
+
+def test_a_history_tells_what_a_card_in_quarantine_confirmed_and_leaves_it_out(tuner, url):
+    fill_nights(url, 2, drifting_from=99, cards=("GPU-1", "GPU-4"))
+    with Store.open(url) as store:
+        store.quarantine("GPU-4", DEVICE.name, "smells of smoke", datetime.now(UTC))
+    fill_nights(url, 1, drifting_from=99, cards=("GPU-4",))
+    rows = json.loads(tuner("history", "softmax", "-f", "json").out)
+    assert {(row["run"], row["median_us"] is None) for row in rows} == {
+        (1, False), (2, False), (3, True),
+    }  # fmt: skip
+    assert {row["note"] for row in rows if row["run"] == 3} == {"confirmed on a card in quarantine"}
 
 
 def test_what_a_suspect_card_has_measured_is_measured_again(tuner, replay, url):

@@ -71,6 +71,23 @@ def test_copies_alone_show_a_drift():
     assert found.reason == "2.0% slower than in its earlier runs (copies of two runs)"
 
 
+@pytest.mark.parametrize(("apart", "goes"), [(0.01, False), (0.08, True)])
+def test_passes_whose_times_scatter(apart, goes):
+    """Two baselines of each pass, which move against each other on the fifth night."""
+    eager = one_card(5)
+    other = [
+        replace(
+            each,
+            what=(each.what[0], "vendor"),
+            us=each.us * (1 + apart * (each.run_id == 5)),
+        )
+        for each in eager
+    ]
+    found = outliers([*eager, *other], 5)
+    assert [each.runs for each in found] == [(5, 5)] * goes
+    assert all(each.reason.startswith("times of one pass scatter by ") for each in found)
+
+
 @pytest.mark.parametrize(
     ("clocks", "reason"),
     [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from results_db.card_health import CardRun, find_outliers, list_card_runs
 from results_db.promotion_records import QuarantineRecord
+from search_spaces.errors import TunerError
 
 if TYPE_CHECKING:
     from results_db import Store
+    from workers.job_records import WorkerInfo
 
 
 def read_health(store: Store) -> list[CardRun]:
@@ -44,3 +47,17 @@ def _mark_suspects(store: Store, found: QuarantineRecord, runs: tuple[int, int])
 def describe_quarantine(found: QuarantineRecord) -> str:
     """A card in quarantine, in one line."""
     return f"tuner: {found.device:.200} {found.card:.80} is in quarantine: {found.reason:.300}"
+
+
+def without_quarantined(
+    workers: list[WorkerInfo], away: Mapping[str, QuarantineRecord]
+) -> list[WorkerInfo]:
+    """The workers whose cards are in no quarantine; `TunerError` where all of them are."""
+    kept = [worker for worker in workers if worker.device.uuid not in away]
+    if workers and not kept:
+        found = away[workers[0].device.uuid]
+        raise TunerError(
+            f"every device here is in quarantine; {found.device} {found.card}: {found.reason}",
+            f"once it is sound, `tuner workers admit {found.card}`",
+        )
+    return kept

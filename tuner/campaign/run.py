@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
 from results_db.patience import Patience
-from results_db.promotion_records import QuarantineRecord
 from results_db.stored_records import RunStatus, Stage
 from search_spaces import triton_versions
 from search_spaces.errors import SourceChangedError, TunerError
@@ -31,6 +30,7 @@ from tuner.campaign.options import (
     campaign_of,
     requested_of,
 )
+from tuner.campaign.quarantine import without_quarantined
 from tuner.campaign.run_files import RunFiles
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.task_specs import TaskSpecs
@@ -159,12 +159,12 @@ class CampaignRun:
             self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * START_TIMEOUTS
         away = {each.card: each for each in self.store.quarantines() if each.is_open}
-        workers = _without_quarantined(list(pool.describe_workers() or ()), away)
+        workers = without_quarantined(list(pool.describe_workers() or ()), away)
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.
         expected = ExpectedWorkers(workers, timeout_s) if workers else None
         ready = [] if workers else await_workers(pool, self.control, timeout_s)
-        ready = _without_quarantined(ready, away)
+        ready = without_quarantined(ready, away)
         if self.control.draining:  # the run has no record yet, and needs none
             raise KeyboardInterrupt
         run_id, specs, sizes, notes = self._prepare(tasks, workers or ready)
@@ -273,20 +273,6 @@ class CampaignRun:
             f"{error.message}; its contents were saved to {path}",
             f"move that file to the place in database.url and rerun to resume, or {error.hint}",
         )
-
-
-def _without_quarantined(
-    workers: list[WorkerInfo], away: Mapping[str, QuarantineRecord]
-) -> list[WorkerInfo]:
-    """The workers whose cards are in no quarantine; `TunerError` where all of them are."""
-    kept = [worker for worker in workers if worker.device.uuid not in away]
-    if workers and not kept:
-        found = away[workers[0].device.uuid]
-        raise TunerError(
-            f"every device here is in quarantine; {found.device} {found.card}: {found.reason}",
-            f"once it is sound, `tuner workers admit {found.card}`",
-        )
-    return kept
 
 
 def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:

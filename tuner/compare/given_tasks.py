@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from results_db import Store
+from results_db import NothingStoredError, Store, StoreError
+from results_db.promotion_records import QuarantineRecord
 from results_db.stored_records import RunStatus, TaskInfo, TrialRecord
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
@@ -17,6 +19,7 @@ from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Config, Device, Status, Workload, config_key
 from tuner.campaign import Control
 from tuner.campaign.driver import Driver
+from tuner.campaign.quarantine import without_quarantined
 from tuner.campaign.run_record import ensure_task
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
 from tuner.campaign.worker_start import START_TIMEOUTS, StartedPool, await_workers
@@ -27,6 +30,8 @@ from tuner.progress import ProgressCallback
 from tuner.settings.sections import Budget, Settings, StrategyConfig, TaskConfig
 from workers import backend_kinds, pools
 from workers.job_records import Artifact, Calibration, PoolSpec, WorkerInfo
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ def evaluate(
 ) -> list[Evaluated]:
     """Compare or verify the configs of each task on this machine, with one runner of each kind.
 
+    Cards in quarantine get no work; `TunerError` where that leaves none.
+
     A comparison is the farm's confirmation: a fresh process verifies all configs, the first one
     also at the check size, then times them interleaved. Where a runner stands in for the device,
     configs are compiled and run by it. build_only: nothing is run. Results come in the order of
@@ -94,13 +101,14 @@ def evaluate(
     """
     if not given:
         return []
-    pool = pools.create(_pool_spec(settings, given, build_only=build_only))
+    away = _find_quarantined(settings)
+    pool = pools.create(_pool_spec(settings, given, build_only=build_only, all_cards=bool(away)))
     timeout_s = settings.pool.connect_timeout * START_TIMEOUTS
     control = Control()
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         url = f"sqlite:///{Path(folder) / 'given.db'}"
         with StartedPool(pool) as started, Store.open(url) as store:
-            ready = await_workers(pool, control, timeout_s)
+            ready = without_quarantined(await_workers(pool, control, timeout_s), away)
             # Two tasks may be of one workload: each has a run of its own.
             runs = [
                 store.begin_run(f"{aim} {at}", "", 0, {}, {}).run_id for at in range(len(given))
@@ -116,6 +124,7 @@ def evaluate(
                 control=control,
                 on_progress=on_progress,
                 clock=pool.clock,
+                quarantined=away.keys(),
             )
             end = driver.run(ready)
             started.close(kill=False)
@@ -123,6 +132,18 @@ def evaluate(
                 remedy = end.fault.remedy if end.fault else "run `tuner doctor`"
                 raise TunerError(end.message, remedy)
             return list(_read(store, given, specs, ready))
+
+
+def _find_quarantined(settings: Settings) -> dict[str, QuarantineRecord]:
+    """The cards that get no work, by their identifiers."""
+    try:
+        with Store.open(settings.database.url, create=False) as store:
+            return {each.card: each for each in store.quarantines() if each.is_open}
+    except NothingStoredError:
+        return {}
+    except StoreError as error:
+        _log.warning("which cards are in quarantine is not known: %s", error.message)
+        return {}
 
 
 def _read(
@@ -138,13 +159,20 @@ def _read(
         yield Evaluated(each, store.task(spec.task_id), trials, calibration)
 
 
-def _pool_spec(settings: Settings, given: Sequence[GivenTask], *, build_only: bool) -> PoolSpec:
-    """A pool on this machine. Recordings that are replayed in virtual time stay so."""
+def _pool_spec(
+    settings: Settings, given: Sequence[GivenTask], *, build_only: bool, all_cards: bool
+) -> PoolSpec:
+    """A pool on this machine. Recordings that are replayed in virtual time stay so.
+
+    all_cards: with all runners of each kind, since the first card may get no work.
+    """
     kinds = sorted({each.target.runner for each in given})
     pool = settings.pool
     return PoolSpec(
         kind="local" if pool.kind == "ray" else pool.kind,
-        runners={} if build_only else dict.fromkeys(kinds, 1),
+        runners={}
+        if build_only
+        else {kind: pool.runners_of(kind) if all_cards else 1 for kind in kinds},
         builders=pool.builders,
         options={kind: pool.options_of(kind) for kind in kinds},
         paths=tuple(dict.fromkeys(path for each in given for path in each.target.ref.paths)),

@@ -156,7 +156,9 @@ def _list_notes(row: HistoryRow) -> Iterator[str]:
             yield f"compared by {result.anchor}"
     if result.same_record:
         yield SAME_RECORD
-    if result.ships is None:
+    if result.suspect:
+        yield result.task.note or "confirmed on a card in quarantine"
+    elif result.ships is None:
         yield "; ".join(filter(None, ["no confirmed winner", result.task.note]))
     if row.regression is not None:
         yield f"regression {row.regression.id}: {row.regression.state}"
