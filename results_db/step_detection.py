@@ -34,7 +34,7 @@ _NEWEST, _OLDER = 8, 40
 #: to seven of them, and the factor of a noisy series is known from few points.
 _ALPHA = 1e-5
 #: The same where this many points on either side differ by their medians, and by how much.
-_ALPHA_AGREED, _AGREED, _APART = 1e-3, 3, 0.02
+_ALPHA_AGREED, _AGREED, _APART = 1e-3, 3, 0.025
 _CONFIDENCE = 0.95
 
 

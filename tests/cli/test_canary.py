@@ -153,7 +153,7 @@ def test_bad_input_is_one_line(tuner, farm):
     (farm / "results" / "tables").rename(farm / "gone")
     assert "results/tables: no such file or folder" in tuner("run", "canary").error
     (farm / "results" / "tables").mkdir()
-    assert "the check failed: " in tuner("run", "canary").error
+    assert "tuner check: " in tuner("run", "canary").error
     assert len(json.loads(tuner("runs", "-f", "json").out)) == 1
 
 

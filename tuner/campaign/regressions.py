@@ -98,31 +98,22 @@ def decide_candidates(
             reason = "confirmed on a card that was in quarantine"
             store.decide_regression(each.id, RegressionState.REFUTED, reason, each.log_ratio)
         elif refuted or again or not each.reason:
-            sides = _find_sides(store, each, away)
-            if not refuted or _persists(each, *sides):
-                questions.append(_ask(each, former, task, *sides))
+            before, behind = _find_sides(store, each, away)
+            if refuted and not _persists(each, before, behind):
+                continue
+            # Where a search had chosen otherwise, and the config before ships again, that counts.
+            newest = behind[-1].task if behind else task
+            pair = former, newest if _key_shipped(newest) == _key_shipped(former) else task
+            usual, size = _find_level(before), each.log_ratio.value if each.log_ratio else 0.0
+            if refuted:  # its ratio is that of a pass
+                size = usual - _find_level(behind)
+            questions.append(_Question(each, pair, usual - _find_level(before[-1:]), size))
     while asked := [each for each in questions if not each.decided]:
         pairs = [TaskComparison(*each.pair, Verdict.UNDECIDED) for each in asked]
         for question, found in zip(asked, remeasure(pairs), strict=True):
             _decide(store, question, found)
     numbers = {each.record.id for each in questions}
     return [each for each in store.regressions() if each.id in numbers and each.is_open]
-
-
-def _ask(
-    record: RegressionRecord,
-    former: TaskInfo,
-    task: TaskInfo,
-    before: Sequence[RunResult],
-    behind: Sequence[RunResult],
-) -> _Question:
-    """What ships now is measured where that is the config before: a search had chosen otherwise."""
-    newest = behind[-1].task if behind else task
-    pair = former, newest if _key_shipped(newest) == _key_shipped(former) else task
-    usual, size = _find_level(before), record.log_ratio.value if record.log_ratio else 0.0
-    if record.state is RegressionState.REFUTED:  # its ratio is that of a pass
-        size = usual - _find_level(behind)
-    return _Question(record, pair, usual - _find_level(before[-1:]), size)
 
 
 def _decide(store: Store, question: _Question, found: TaskComparison) -> None:

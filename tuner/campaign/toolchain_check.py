@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import file_digest
@@ -45,39 +44,36 @@ def check_tables(
     Nothing is stored before the check is over. Raises `TunerError` where it cannot be made.
     """
     began, started_at = time.monotonic(), datetime.now(UTC)
-    given = [each for each in _NOT_HERE if getattr(options, each) not in (None, (), {})]
-    if given:
-        raise TunerError(f"{name} checks tables, without {given[0]}", "leave that option out")
+    for each in _NOT_HERE:
+        if getattr(options, each) not in (None, (), {}):
+            raise TunerError(f"{name} checks tables, without {each}", "leave that option out")
     wheels = sorted((options.base / wanted.wheels).glob("*.whl"))
     if not wheels:
         raise TunerError(f"campaign {name!r}: {wanted.wheels}: no wheel", "`pip download` gets one")
-    tables = [options.base / each for each in wanted.paths]
+    paths = [wanted.tables] if isinstance(wanted.tables, str) else wanted.tables
+    tables = [options.base / each for each in paths]
     if missing := [f"{each}" for each in tables if not each.exists()]:
         raise TunerError(f"campaign {name!r}: {missing[0]}: no such file or folder", "correct it")
-    done = _check(settings, options.base, tables, install(wheels, control), control)
+    done = _check(settings, options.base, tables, _install(wheels, control), control)
     entries: list[dict[str, Any]] = json.loads(done.stdout)
-    refused = [each for each in done.stderr.splitlines() if each.startswith("not checked:")]
     versions = ", ".join(" ".join(each.name.split("-")[:2]) for each in wheels)
+    refused = [each for each in done.stderr.splitlines() if each.startswith("not checked:")]
     summary = "; ".join([_summarise(entries, versions), *refused])
-    document = {"check": {"tables": [*map(str, tables)], "wheels": [each.name for each in wheels]}}
-    facts = collect_facts(options.base, fresh=False) | {"wheels": versions}
-    tools = [each["toolchain"] for each in entries if each["toolchain"]]
-    facts |= {name: text for name, text in (tools or [{}])[0].items() if name != "python"}
+    tools: dict[str, str] = next(filter(None, (each["toolchain"] for each in entries)), {})
+    facts = tools | collect_facts(options.base, fresh=False) | {"wheels": versions}
     facts["devices"] = ", ".join(sorted({each["device"] for each in entries}))
     elapsed_s = time.monotonic() - began
     figures = {"elapsed_s": round(elapsed_s, 3), "device_s": sum(e["device_s"] for e in entries)}
     from results_db import Store
 
-    database = settings.database
+    document, database = {"check": wanted.model_dump(mode="json")}, settings.database
     with Store.open(database.url, answer_s=database.timeout) as opened:
         store = opened.waiting(Patience(database.patience, lambda: control.killed))
-        run_id = store.begin_run(
-            name, digest(document), 0, facts, document, started_at=started_at
-        ).run_id
+        run = store.begin_run(name, digest(document), 0, facts, document, started_at=started_at)
         ended = {"summary": summary, "trials": 0, **figures, "entries": entries}
-        store.finish_run(run_id, RunStatus.FINISHED, ended)
+        store.finish_run(run.run_id, RunStatus.FINISHED, ended)
     return RunOutcome(
-        run_id, RunStatus.FINISHED, len(entries), 0, 0, elapsed_s, summary,
+        run.run_id, RunStatus.FINISHED, len(entries), 0, 0, elapsed_s, summary,
         findings=(f"{name}: {summary}",) if done.returncode else (), entries=tuple(entries),
     )  # fmt: skip
 
@@ -87,21 +83,17 @@ def _summarise(entries: Sequence[Mapping[str, Any]], versions: str) -> str:
     if not worse:
         return f"{len(entries)} entries, none of them worse under {versions}"
     kinds = " or ".join(dict.fromkeys(each["result"] for each in worse))
-    names = [*map(_describe, worse[:_NAMED]), *["..."] * (len(worse) > _NAMED)]
+    names = []
+    for each in worse[:_NAMED]:
+        change = f" {each['change'] - 1:+.1%}" if each["change"] else ""
+        names.append(f"{each['kernel']} {each['workload']} {each['result']}{change}")
+    names += ["..."] * (len(worse) > _NAMED)
     return f"{len(worse)} of {len(entries)} entries {kinds} under {versions}: {', '.join(names)}"
 
 
-def _describe(entry: Mapping[str, Any]) -> str:
-    change = f" {entry['change'] - 1:+.1%}" if entry["change"] else ""
-    return f"{entry['kernel']} {entry['workload']} {entry['result']}{change}"
-
-
-def install(wheels: Iterable[Path], control: Control) -> Path:
-    """The folder with the contents of wheels, installed once without a network or dependencies.
-
-    Raises `TunerError` for wheels that are not for this Python.
-    """
-    content: dict[str, str] = {"python": sys.version}
+def _install(wheels: Sequence[Path], control: Control) -> Path:
+    """The folder with the contents of wheels, installed once without a network or dependencies."""
+    content = {"python": sys.version}
     for each in wheels:
         with each.open("rb") as file:
             content[each.name] = file_digest(file, "sha256").hexdigest()
@@ -109,19 +101,14 @@ def install(wheels: Iterable[Path], control: Control) -> Path:
     if root is None:
         raise TunerError(f"{user_cache.place()} is not usable", f"set {user_cache.VARIABLE}")
     kept = root / digest(content)
-    if kept.is_dir():
-        return kept
-    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet"]
-    with tempfile.TemporaryDirectory(dir=root) as made:
-        target = Path(made) / "packages"
-        command = [*pip, "--no-compile", "--target", f"{target}", *map(str, wheels)]
-        done = _run(command, control, Path(made), dict(os.environ))
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"pip ended with {done.returncode}"]
-            why = next((each for each in lines if each.startswith("ERROR:")), lines[-1])
-            raise TunerError(f"wheels: {why.removeprefix('ERROR: ')}", "use those of this Python")
-        with suppress(OSError):  # another process was first
-            shutil.move(target, kept)
+    if not kept.is_dir():
+        with tempfile.TemporaryDirectory(dir=root) as made:
+            target = Path(made) / "packages"
+            command = ["pip", "install", "--no-index", "--no-deps", "--quiet", "--no-compile"]
+            command += ["--target", f"{target}", *map(str, wheels)]
+            _run(command, control, Path(made), os.environ, (0,), "ERROR: ")
+            with suppress(OSError):  # another process was first
+                target.rename(kept)
     return kept
 
 
@@ -135,36 +122,42 @@ def _check(
     own |= {f"TUNER__{name.upper()}": json.dumps(value) for name, value in sections.items()}
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     own["PYTHONPATH"] = os.pathsep.join([f"{packages}", *map(os.path.abspath, paths)])
-    command = [sys.executable, "-P", "-m", "tuner", "check", *map(str, tables)]
-    command += ["--level", "measure", "--format", "json", "--quiet"]
-    done = _run(command, control, base, own)
-    if done.returncode not in (0, 1):
-        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        why = next((each for each in lines if each.startswith("error: ")), lines[-1])
-        hints = (each.removeprefix("hint: ") for each in lines if each.startswith("hint: "))
-        raise TunerError(f"the check failed: {why.removeprefix('error: ')}", next(hints, ""))
-    return done
+    command = ["tuner", "check", *map(str, tables), "--level", "measure", "-f", "json", "-q"]
+    return _run(command, control, base, own, (0, 1), "error: ")
 
 
 def _run(
-    command: Sequence[str], control: Control, folder: Path, environment: Mapping[str, str]
+    module: Sequence[str],
+    control: Control,
+    folder: Path,
+    environment: Mapping[str, str],
+    codes: Sequence[int],
+    mark: str,
 ) -> subprocess.CompletedProcess[str]:
-    """A child process that ends with this one; KeyboardInterrupt where the run is to stop."""
+    """A child process that ends with this one; KeyboardInterrupt where the run is to stop.
+
+    `TunerError` with its line that begins with `mark` where it ends with another of the codes.
+    """
+    command = [sys.executable, "-P", "-m", *module]
+    pipe = subprocess.PIPE
     child = subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+        text=True,
     )  # fmt: skip
     try:
-        while not control.draining:
+        while child.returncode is None:
+            if control.draining:
+                raise KeyboardInterrupt
             with suppress(subprocess.TimeoutExpired):
                 out, err = child.communicate(timeout=_POLL_S)
-                return subprocess.CompletedProcess(command, child.returncode, out, err)
-        raise KeyboardInterrupt
     finally:
         if child.poll() is None:
             child.send_signal(signal.SIGINT)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 child.communicate(timeout=_ENDING_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.communicate()
+            child.kill()
+    if child.returncode not in codes:
+        lines = err.strip().splitlines() or [f"it ended with {child.returncode}"]
+        why = next((each for each in lines if each.startswith(mark)), lines[-1])
+        raise TunerError(f"{module[0]} {module[1]}: {why.removeprefix(mark)}", "correct its cause")
+    return subprocess.CompletedProcess(command, child.returncode, out, err)

@@ -301,11 +301,6 @@ class CheckConfig(SettingsSection):
     wheels: str
     """A folder of wheels, which the check imports first."""
 
-    @property
-    def paths(self) -> list[str]:
-        """The tables as a list."""
-        return [self.tables] if isinstance(self.tables, str) else self.tables
-
 
 #: Keys of a campaign that change nothing of what its searches do, and those beside `check`.
 _NOT_WORK = {"schedule", "description", "wall", "regressions", "check"}
