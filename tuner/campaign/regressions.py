@@ -122,7 +122,7 @@ def _decide(store: Store, question: _Question, found: TaskComparison) -> None:
     if found.remeasured_us is None or ratio is None:
         question.decided = True
         returned = question.pair[1].task_id != record.task_id
-        state = RegressionState.REFUTED if returned else RegressionState.CANDIDATE
+        state = RegressionState.REFUTED if returned else record.state
         store.decide_regression(record.id, state, f"not decided: {found.why}", record.log_ratio)
         return
     same = found.why == BESIDE_DEFAULT

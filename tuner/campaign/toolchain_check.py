@@ -60,7 +60,11 @@ def check_tables(
     refused = [each for each in done.stderr.splitlines() if each.startswith("not checked:")]
     summary = "; ".join([_summarise(entries, versions), *refused])
     tools: dict[str, str] = next(filter(None, (each["toolchain"] for each in entries)), {})
-    facts = tools | collect_facts(options.base, fresh=False) | {"wheels": versions}
+    facts = (
+        {k: v for k, v in tools.items() if v}
+        | collect_facts(options.base, fresh=False)
+        | {"wheels": versions}
+    )
     facts["devices"] = ", ".join(sorted({each["device"] for each in entries}))
     elapsed_s = time.monotonic() - began
     figures = {"elapsed_s": round(elapsed_s, 3), "device_s": sum(e["device_s"] for e in entries)}

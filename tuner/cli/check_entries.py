@@ -39,13 +39,7 @@ _COLUMNS: tuple[Column[EntryOutcome], ...] = (
     Column("high_us", heading=None),
     Column("gain", rank=1),
     Column("better", lambda each: each.better and sort_config(each.better), rank=1),
-    Column(
-        "toolchain",
-        lambda each: (
-            {k: v for k, v in asdict(each.toolchain).items() if v} if each.toolchain else None
-        ),
-        heading=None,
-    ),
+    Column("toolchain", lambda each: each.toolchain and asdict(each.toolchain), heading=None),
     *(Column(name, heading=None) for name in ("finding", "built", "measured", "device_s")),
     *(Column(name, heading=None) for name in ("search_trials", "search_device_s")),
 )

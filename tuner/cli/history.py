@@ -116,7 +116,7 @@ def regressions(
 ) -> None:
     """List the steps to a higher time, over all kernels and runs.
 
-    A step in stored times is a candidate, which a new pass of both configs confirms or refutes.
+    A step in stored times is a candidate, which two new passes of both configs confirm or refute.
     Confirmed ones are sent to `notify.webhook`, once. Exits with 1 while one of them is not
     acknowledged.
     """

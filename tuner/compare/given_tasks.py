@@ -162,17 +162,15 @@ def _read(
 def _pool_spec(
     settings: Settings, given: Sequence[GivenTask], *, build_only: bool, all_cards: bool
 ) -> PoolSpec:
-    """A pool on this machine. Recordings that are replayed in virtual time stay so.
+    """A pool on this machine, with one runner of each kind or with those of all cards.
 
-    all_cards: with all runners of each kind, since the first card may get no work.
+    Recordings that are replayed in virtual time stay so.
     """
     kinds = sorted({each.target.runner for each in given})
     pool = settings.pool
     return PoolSpec(
         kind="local" if pool.kind == "ray" else pool.kind,
-        runners={}
-        if build_only
-        else {kind: pool.runners_of(kind) if all_cards else 1 for kind in kinds},
+        runners={k: pool.runners_of(k) if all_cards else 1 for k in kinds if not build_only},
         builders=pool.builders,
         options={kind: pool.options_of(kind) for kind in kinds},
         paths=tuple(dict.fromkeys(path for each in given for path in each.target.ref.paths)),
