@@ -126,3 +126,12 @@ def test_a_confirmation_has_time_for_each_candidate_and_baseline(candidates, bas
     limited = replace(spec(), measure_timeout_s=10.0, baseline_timeout_s=7.0, baselines=names)
     built = tuple(Artifact({"x": at}, "simulated", TOOLS, f"{at}") for at in range(candidates))
     assert limited.make_confirmation("job", built, None).timeout_s == limit_s
+
+
+def test_tasks_of_the_largest_share_of_time_are_opened_first():
+    shares = [0.1, 0.0, 0.6, 0.3, 0.0]
+    specs = [replace(spec(task_id=n), share=share) for n, share in enumerate(shares, 1)]
+    engine = Engine(specs, builders=2, in_flight=1)
+    assert [task.spec.task_id for task in engine.tasks] == [3, 4, 1, 2, 5]
+    world = World(engine, workers=1).run()
+    assert [*world.stages] == [3, 4, 1, 2, 5]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from search_spaces.errors import TunerError
 from search_spaces.recorded.model_calls import ModelCall, write_calls
+from tuner.campaign import RunOptions
+from tuner.campaign.plan import plan
 from tuner.campaign.tasks import requested_tasks
 from tuner.settings import ConfigError, load
 
@@ -31,6 +35,25 @@ def test_a_campaign_tunes_what_was_recorded(tmp_path):
     tasks = requested_tasks(campaign, paths=(f"{tmp_path}",))
     assert [each.workload["rows"] for each in tasks] == [5, 3, 2, 1]
     assert {each.kernel.name for each in tasks} == {"cpu_softmax"}
+
+
+def test_calls_have_shares_of_their_time(tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIG.replace("cols: 8}", "cols: 8, dtype: float32}"))
+    settings = load(tmp_path / "config.yaml")[0]
+    campaign = settings.campaigns["night"]
+    counted = [softmax(2, count=5), softmax(300), softmax(64, count=3)]
+    write_calls(tmp_path / "calls" / "one.json", counted)
+    rows = {2: 10 / 502, 300: 300 / 502, 64: 192 / 502, 1: 0.0}
+    tasks = requested_tasks(campaign, paths=(f"{tmp_path}",))
+    assert {each.workload["rows"]: each.share for each in tasks} == pytest.approx(rows)
+    planned = plan(settings, "night", RunOptions(base=tmp_path))
+    assert [each.workload["rows"] for each in planned] == [300, 64, 2, 1]
+    assert [each.note for each in planned][::3] == ["59.8% of the calls' time", ""]
+    recorded = [replace(each, share=0.1 * each.count) for each in counted[1:]]
+    write_calls(tmp_path / "calls" / "one.json", [counted[0], *recorded])
+    tasks = requested_tasks(campaign, paths=(f"{tmp_path}",))
+    rows = {2: 0.0, 300: 0.1, 64: 0.3, 1: 0.0}
+    assert {each.workload["rows"]: each.share for each in tasks} == pytest.approx(rows)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class PlannedTask:
     #: Configs whose results are reused from earlier runs.
     known: int
     estimate_s: float | None
-    #: Why the task is left out.
+    #: Why the task is left out, or its share of the time of recorded calls.
     note: str = ""
 
 
@@ -54,6 +54,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
         for number, device in enumerate(backend.find_devices() if backend.timed else ()):
             workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))
     scheduled, notes = assign_devices(requested, workers)
+    scheduled = sorted(scheduled, key=lambda item: -item.requested.share)
     known = _count_known(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
     lines = [_plan_task(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
@@ -102,6 +103,7 @@ def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask
         known=known,
         estimate_s=max(0, trials - known)
         * _seconds_per_trial(item.device.kind, compile_only=item.compile_only),
+        note=f"{item.requested.share:.1%} of the calls' time" if item.requested.share else "",
     )
 
 

@@ -103,6 +103,7 @@ class TaskSpecs:
             seed=seed,
             strategy_options=options,
             place=requested.place,
+            share=requested.share,
             joint_dims=kernel.joint_dims,
         )
 

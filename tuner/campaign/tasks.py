@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from results_db import Store
 
 
+#: Of matrix products of a GPU, about: 800 TFLOP/s and 4 TB/s.
+_FLOPS_PER_BYTE = 200
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedTask:
     """A kernel and workload of a campaign, with those of its targets that the kernel runs on."""
@@ -43,6 +47,8 @@ class RequestedTask:
     config: TaskConfig
     #: Where the workload is one of the sizes of a range.
     place: RangePlace | None = None
+    #: The share of the time of the calls of `from_model`, as recorded or as their work tells.
+    share: float = 0.0
 
     def bind(self, device: Device) -> BoundSpace:
         """The search space on a device, narrowed by the campaign; raises when it is empty."""
@@ -105,9 +111,10 @@ def requested_tasks(
     names, each of which some kernel must have. Raises `TunerError` for a kernel that does not
     import, a workload that its kernel rejects, an unknown baseline and a filter without a match.
     """
+    shares: dict[tuple[str, str], float] = {}
     named = [
-        task
-        for line in _list_lines(campaign.tasks, Path(paths[0] if paths else "."))
+        replace(task, share=shares.get((task.kernel.name, task.workload.key), 0.0))
+        for line in _list_lines(campaign.tasks, Path(paths[0] if paths else "."), shares)
         for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
     by_kernel: dict[str, list[RequestedTask]] = {}
@@ -133,22 +140,40 @@ def requested_tasks(
     return kept
 
 
-def _list_lines(lines: Sequence[TaskConfig], folder: Path) -> Iterator[TaskConfig]:
+def _list_lines(
+    lines: Sequence[TaskConfig], folder: Path, shares: dict[tuple[str, str], float]
+) -> Iterator[TaskConfig]:
     """The lines of a campaign, with those of `from_model` replaced by lines of kernels.
 
-    folder: that of config.yaml. What its kernel refuses is left out. Raises `TunerError` for a file
-    that holds no calls, and for an unknown kernel.
+    folder: that of config.yaml. shares: gets those of calls, by kernel and workload. What its
+    kernel refuses is left out. Raises `TunerError` for a file that holds no calls, and for an
+    unknown kernel.
     """
     for line in lines:
         if not line.from_model:
             yield line
             continue
-        calls = read_calls(folder / line.from_model)
+        calls = [each for each in read_calls(folder / line.from_model) if _is_taken(each)]
+        shares |= _find_shares(calls)
         for name in dict.fromkeys(call.kernel for call in calls):
-            kept = [dict(each.dims) for each in calls if each.kernel == name and _is_taken(each)]
+            kept = [dict(each.dims) for each in calls if each.kernel == name]
             changes = {"kernel": name, "workloads": kept, "from_model": ""}
             if kept:
                 yield line.model_copy(update=changes)
+
+
+def _find_shares(calls: Sequence[ModelCall]) -> dict[tuple[str, str], float]:
+    """The shares of calls of their time, by kernel and workload: as recorded, else from their
+    numbers and the work of each, where a byte costs as much as 200 operations."""
+    measured, found = any(each.share is not None for each in calls), {}
+    for each in calls:
+        kernel = registry.load(each.kernel)
+        workload = guarded_calls.order_dims(kernel, each.workload)
+        cost = kernel.cost(workload)
+        work = each.count * max(cost.flops, _FLOPS_PER_BYTE * cost.bytes)
+        found[each.kernel, workload.key] = (each.share or 0.0) if measured else work
+    total = 1.0 if measured else sum(found.values())
+    return {key: value / total for key, value in found.items()}
 
 
 def _is_taken(call: ModelCall) -> bool:

@@ -251,16 +251,17 @@ class Task:
 
 
 def in_turns(tasks: Iterable[Task]) -> list[Task]:
-    """Tasks in the order in which they are opened: the first task of each kernel, then the second.
+    """Tasks in the order in which they are opened: those of the largest share of time first, of
+    equal ones the first task of each kernel, then the second.
 
     Kernels differ in how busy they keep builders and devices; mixing them keeps both busy. Later
     tasks of a kernel start from the winners of its earlier tasks.
     """
     seen: Counter[tuple[KernelRef, str]] = Counter()
 
-    def turn(task: Task) -> int:
+    def turn(task: Task) -> tuple[float, int]:
         kernel = task.spec.kernel, task.spec.device.fingerprint
         seen[kernel] += 1
-        return seen[kernel]
+        return -task.spec.share, seen[kernel]
 
     return sorted(tasks, key=turn)

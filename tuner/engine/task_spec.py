@@ -115,6 +115,8 @@ class TaskSpec(MeasuredTask):
     strategy_options: Mapping[str, object] = field(default_factory=dict)
     #: Where the workload is one of the sizes of a range.
     place: RangePlace | None = None
+    #: Of the time that a run may save: tasks with larger ones are opened first.
+    share: float = 0.0
     #: The dims whose workloads have one config in common (`Kernel.joint_dims`).
     joint_dims: Sequence[str] = ()
     #: Under `batch_invariant`: the bits that rows have in the whole range, once they are chosen.
