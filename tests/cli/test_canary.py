@@ -110,6 +110,9 @@ def test_what_other_wheels_make_worse_is_a_run_and_in_the_note(tuner, farm, work
     assert shown["summary"]["entries"][0]["result"] == found
     assert "double" in tuner("show", "2").out
     assert line in write_report(tuner, farm)
+    exported = tuner("export", "--format", "csv", "--output", f"{farm / 'exported'}")
+    assert exported.code == 0, exported.err
+    assert "run-1-" in exported.out
     assert [each["campaign"] for each in json.loads(tuner("runs", "-f", "json").out)] == [
         "canary",
         "first",

@@ -80,7 +80,7 @@ def export(
     settings, base = settings_of(config)
     folder = output or Path(settings.paths.tables)
     with store_of(settings) as store:
-        info = pick_run(store, run)
+        info = pick_run(store, run, tunes=True)
         kernels = own_kernels(settings, base, store, store.tasks(info.run_id))
         exporter = None
         if never_worse:

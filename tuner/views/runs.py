@@ -56,8 +56,11 @@ def describe_run(info: RunInfo) -> str:
     return ", ".join(parts)
 
 
-def pick_run(store: Store, run: str | None, campaign: str | None = None) -> RunInfo:
-    """The run that a text names, or the latest. Raises `TunerError` without one.
+def pick_run(
+    store: Store, run: str | None, campaign: str | None = None, *, tunes: bool = False
+) -> RunInfo:
+    """The run that a text names, or the latest; with `tunes`, the latest that has tasks. Raises
+    `TunerError` without one.
 
     A text is a number, a tag, a date such as 2026-11-20 (the newest run that had begun by the end
     of that day, UTC) or at least six hex digits of a git revision (the newest run of it). campaign:
@@ -71,7 +74,8 @@ def pick_run(store: Store, run: str | None, campaign: str | None = None) -> RunI
     if latest is None:
         raise TunerError("no runs here", FIRST_RUN)
     if run is None:
-        return latest
+        with_tasks = (one for one in store.runs(None, None) if store.tasks(one.run_id))
+        return next(with_tasks, latest) if tunes else latest
     tags = store.tags()
     if run in tags:
         return store.run(tags[run])
