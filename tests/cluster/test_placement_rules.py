@@ -81,7 +81,8 @@ def test_a_node_that_joins_gets_workers_of_the_kinds_whose_count_is_open(monkeyp
     nodes = [Node("10.0.0.1", "plain", "a", 3, 0, 3 << 32)]
     monkeypatch.setattr(ray_nodes, "alive", lambda: nodes)
     monkeypatch.setattr(ray_pool, "connect", lambda *_: SimpleNamespace(owned=False))
-    pool = RayPool(PoolSpec(kind="ray", runners={"cpu": None, "simulated": 2}))
+    runners = {"cpu": None, "simulated": 2}
+    pool = RayPool(PoolSpec(kind="ray", runners=runners, address="10.0.0.1:6379"))
     made: list[str] = []
     monkeypatch.setattr(pool, "_create_actor", lambda state: made.append(state.name))
     pool.start()

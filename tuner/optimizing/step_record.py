@@ -77,8 +77,7 @@ def record_step(step: Step, tables: Path, operators: Operators) -> StepRecord:
     """
     plain, other = Side(Scope(tables)), Side(Scope(tables), operators)
     decisions, launched = _count_calls(step, other)
-    direct = _count_calls(step, plain)[0] if isinstance(operators, Replacing) else {}
-    calls = [_time_calls(alike, direct.get(kind, [])) for kind, alike in decisions.items()]
+    calls = [_time_calls(alike) for alike in decisions.values()]
     calls += time_launches(launched, tables, _COUNTED)
     with plain.active():
         seconds, hosts = device_seconds(step), host_seconds(step)
@@ -114,12 +113,9 @@ def _count_calls(
     return found, launched
 
 
-def _time_calls(alike: Sequence[Decision], direct: Sequence[Decision]) -> CallTime:
-    """direct: those of calls of the operator itself. Where torch runs these, its function is
-    replaced and counted once more."""
+def _time_calls(alike: Sequence[Decision]) -> CallTime:
     first = alike[0]
-    twice = sum(each.calls for each in direct if each.run is None)
-    count = max(1, (sum(each.calls for each in alike) - twice) // _COUNTED)
+    count = max(1, sum(each.calls for each in alike) // _COUNTED)
     call = ModelCall(first.kernel, first.key, count)
     return time_call(call, replace(first.choice, known=first.choice.known or first.waits))
 
