@@ -69,14 +69,16 @@ def stages(name: str, count: int) -> dict[str, Any]:
         inner: Callable[..., Any] = getattr(before, "__func__", before)
 
         @wraps(inner)
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def call_counted(*args: Any, **kwargs: Any) -> Any:
             began = processor_s()
             try:
                 return inner(*args, **kwargs)
             finally:
                 seconds[function] += processor_s() - began
 
-        setattr(owner, function, staticmethod(counted) if inner is not before else counted)
+        setattr(
+            owner, function, staticmethod(call_counted) if inner is not before else call_counted
+        )
 
     for stage in ("make_ttir", "make_ttgir", "make_llir", "make_ptx", "make_cubin"):
         count_time(CUDABackend, stage)

@@ -71,9 +71,13 @@ class History:
     device: str
     results: tuple[RunResult, ...] = field(default=())
 
+    def list_measured(self) -> list[RunResult]:
+        """The results that count and that their run has measured itself."""
+        return [each for each in self.results if each.ships and not each.same_record]
+
     def list_steps(self) -> Iterator[tuple[RunResult, RunResult, RunResult]]:
         """Of each step the last result before it, the first behind it, and that which shows it."""
-        shipped = [each for each in self.results if each.ships and not each.same_record]
+        shipped = self.list_measured()
         for at, (before, result) in enumerate(pairwise(shipped), start=1):
             if step := result.step:
                 shown = min(at + step.found_at - step.at, len(shipped) - 1)

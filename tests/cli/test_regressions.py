@@ -177,7 +177,7 @@ def test_a_run_decides_its_own_and_tells_it_once(tuner, folder, webhook, replay)
 
 
 def passes_of(*sizes: float):
-    """Passes beside the default config that show these changes one after another."""
+    """Passes that show these changes in turn; each also times the default config."""
     left = iter(sizes)
 
     def measure(asked):

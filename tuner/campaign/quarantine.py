@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from results_db.card_health import CardRun, find_outliers, list_card_runs
 from results_db.promotion_records import QuarantineRecord
+from results_db.task_history import is_suspect
 from search_spaces.errors import TunerError
 
 if TYPE_CHECKING:
@@ -35,11 +36,15 @@ def quarantine_outliers(store: Store, run_id: int) -> list[str]:
     return found
 
 
+def find_quarantined(store: Store) -> dict[str, QuarantineRecord]:
+    """The cards that get no work, by their identifiers."""
+    return {each.card: each for each in store.quarantines() if each.is_open}
+
+
 def _mark_suspects(store: Store, found: QuarantineRecord, runs: tuple[int, int]) -> None:
     for run_id in range(runs[0], runs[1] + 1):
         for task in store.tasks(run_id):
-            chosen = task.selection
-            if chosen and found.covers(chosen.clocks, chosen.confirmed_at):
+            if is_suspect(task, [found]):
                 note = f"confirmed on {found.card}, which is in quarantine"
                 store.set_stage(task.task_id, task.stage, note)
 

@@ -144,7 +144,7 @@ def _find_sides(
     """The results before and behind a step that count, between the breaks around it."""
     kernel = store.task(found.task_id).key.kernel
     for history in list_histories(store.list_kernel_tasks(kernel), away):
-        shipped = [each for each in history.results if each.ships and not each.same_record]
+        shipped = history.list_measured()
         numbers = [each.task.task_id for each in shipped]
         if found.task_id in numbers:
             at = numbers.index(found.task_id)

@@ -30,7 +30,7 @@ from tuner.campaign.options import (
     campaign_of,
     requested_of,
 )
-from tuner.campaign.quarantine import without_quarantined
+from tuner.campaign.quarantine import find_quarantined, without_quarantined
 from tuner.campaign.run_files import RunFiles
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.task_specs import TaskSpecs
@@ -158,7 +158,7 @@ class CampaignRun:
         if (whole_s := self.campaign.wall) is not None:
             self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * START_TIMEOUTS
-        away = {each.card: each for each in self.store.quarantines() if each.is_open}
+        away = find_quarantined(self.store)
         workers = without_quarantined(list(pool.describe_workers() or ()), away)
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.

@@ -19,7 +19,7 @@ from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Config, Device, Status, Workload, config_key
 from tuner.campaign import Control
 from tuner.campaign.driver import Driver
-from tuner.campaign.quarantine import without_quarantined
+from tuner.campaign.quarantine import find_quarantined, without_quarantined
 from tuner.campaign.run_record import ensure_task
 from tuner.campaign.tasks import RequestedTask, ScheduledTask
 from tuner.campaign.worker_start import START_TIMEOUTS, StartedPool, await_workers
@@ -101,7 +101,7 @@ def evaluate(
     """
     if not given:
         return []
-    away = _find_quarantined(settings)
+    away = _read_quarantined(settings)
     pool = pools.create(_pool_spec(settings, given, build_only=build_only, all_cards=bool(away)))
     timeout_s = settings.pool.connect_timeout * START_TIMEOUTS
     control = Control()
@@ -134,11 +134,11 @@ def evaluate(
             return list(_read(store, given, specs, ready))
 
 
-def _find_quarantined(settings: Settings) -> dict[str, QuarantineRecord]:
+def _read_quarantined(settings: Settings) -> dict[str, QuarantineRecord]:
     """The cards that get no work, by their identifiers."""
     try:
         with Store.open(settings.database.url, create=False) as store:
-            return {each.card: each for each in store.quarantines() if each.is_open}
+            return find_quarantined(store)
     except NothingStoredError:
         return {}
     except StoreError as error:

@@ -76,7 +76,7 @@ def remeasure(
 
 
 def _find_default(each: TaskComparison) -> Config | None:
-    """The default config beside which A was confirmed, where it ships another one."""
+    """The default config that the confirmation of A timed; None where A ships that config."""
     chosen = each.old.selection if each.old else None
     ships = select_shipped(chosen) if chosen else None
     known = ships and ships.log_ratio and not ships.default_kept and ships.log_ratio.half_width
@@ -84,7 +84,7 @@ def _find_default(each: TaskComparison) -> Config | None:
 
 
 def _judge_drift(each: TaskComparison, measured: Pass) -> TaskComparison:
-    """One config now against itself in run A, by the default config that is beside it in both."""
+    """The time of a config now over its time in run A, each relative to the default config."""
     now = _judge(each, measured)
     assert each.old is not None
     if now.log_ratio is None or each.old.selection is None:

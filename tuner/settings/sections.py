@@ -302,7 +302,7 @@ class CheckConfig(SettingsSection):
     """A folder of wheels, which the check imports first."""
 
 
-#: Keys of a campaign that change nothing of what its searches do, and those beside `check`.
+#: Keys of a campaign that do not change its searches, and keys that may stand beside `check`.
 _NOT_WORK = {"schedule", "description", "wall", "regressions", "check"}
 BESIDE_CHECK = {"schedule", "description", "check"}
 

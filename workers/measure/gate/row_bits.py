@@ -25,9 +25,8 @@ from workers.measure.task_tensors import TaskTensors, as_integers
 if TYPE_CHECKING:
     import torch
 
-#: The least number of values of an output in all samples, by which orders of summation are told
-#: apart, and the same of values of 16 bits: sums in float32 whose order differs round to the same
-#: one but for one of 3,000 to 50,000.
+#: How many values of an output all samples together have at least, and how many of 16 bits. Two
+#: orders of summation in float32 round to different values of 16 bits once in 3,000 to 50,000.
 _VALUES, _ROUNDED_VALUES = 64, 2**18
 #: The largest number of samples, and of bytes of their inputs; and the seed of the first one.
 _MOST_SAMPLES, _MOST_BYTES, _SEED = 256, 256 << 20, 101
