@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,8 @@ def time_cold(ranks: int, mode: str) -> float:
         return max(each["seconds"] for each in start(ranks, mode, Path(folder)))
 
 
-def count_agreements(ranks: int, starts: int) -> dict[str, Any]:
-    """Of real starts with caches in all states: how many chose alike, and rightly."""
+def count_agreements(ranks: int, starts: int) -> Iterator[dict[str, Any]]:
+    """Of real starts with caches in all states: how many chose alike, and rightly, after each."""
     alike, right, found = 0, 0, []
     with tempfile.TemporaryDirectory() as folder:
         caches = Path(folder)
@@ -125,8 +126,7 @@ def count_agreements(ranks: int, starts: int) -> dict[str, Any]:
             alike += all(each["chosen"] == ends[0]["chosen"] for each in ends)
             right += all(is_right for each in ends for _, is_right in each["chosen"])
             found.append(ends[0]["chosen"][0][0])
-            print(f"{at + 1} starts, {alike} alike, {right} right", flush=True)
-    return {"starts": starts, "alike": alike, "right": right, "choices": len(set(found))}
+            yield {"starts": at + 1, "alike": alike, "right": right, "choices": len(set(found))}
 
 
 def main() -> None:
@@ -149,9 +149,10 @@ def main() -> None:
         print(name, times[name], flush=True)
     found = {"toolchain": facts(), "gpus": gpus, "cold seconds": times}
     options.out.write_text(json.dumps(found, indent=1) + "\n")
-    found |= count_agreements(gpus, options.starts)
-    print(json.dumps(found, indent=1))
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    for counts in count_agreements(gpus, options.starts):
+        found |= counts
+        print(counts, flush=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

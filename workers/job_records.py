@@ -200,6 +200,10 @@ class Check:
     artifact: Artifact
 
 
+#: How a refusal begins of what is right but for the bits of rows that a range has.
+OTHER_BITS = "rows have other bits"
+
+
 @dataclass(frozen=True, slots=True)
 class RowRange:
     """The sizes at which a row of the outputs must have the same bits."""
@@ -215,7 +219,7 @@ class RowRange:
         """Why a variant is refused whose rows have these bits; empty where it is not."""
         if self.bits in ("", bits):
             return ""
-        return f"rows have other bits ({bits}) than in the rest of the range ({self.bits})"
+        return f"{OTHER_BITS} ({bits}) than in the rest of the range ({self.bits})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ def test_never_runs_on_torch_and_records_what_is_not_compiled(recorded, tmp_path
     record = tmp_path / "missed"
     found = run(recorded, tmp_path, 520, TUNER_COMPILE="never", TUNER_RECORD=record)
     assert found["compiled"] == []
-    assert found["runs"] == {"softmax": "eager", "rms_norm": "eager"}
+    assert found["runs"]["rms_norm"] == "eager"
+    assert found["runs"]["softmax"] in ("eager", "vendor")  # cuDNN, where that is installed
     calls = read_calls(record)
     assert {call.kernel: call.dims["cols"] for call in calls} == {"softmax": 520, "rms_norm": 520}

@@ -269,3 +269,31 @@ def test_the_report_and_the_table_state_the_same_loss(done):
     assert int(found[1]) == coverage["held_out"]
     assert float(found[2]) == pytest.approx(100 * coverage["worst_loss"], abs=0.06)
     assert int(found[3]) == coverage["worst_at"]
+
+
+def test_a_size_whose_configs_have_other_bits_is_no_failure_of_the_run(folder, tuner):
+    rows = Path(__file__).parents[1] / "measure" / "row_kernels.py"
+    (folder / "own.py").write_text(f"""{rows.read_text()}
+
+class Mixed(RowSum):
+    name = "mixed"
+    def default_config(self, workload, device):
+        return {{"way": "slow eighths" if 9 < workload.size("rows") < 64 else "whole"}}
+""")
+    (folder / "config.yaml").write_text("""
+version: 1
+kernels: [own.py:Mixed]
+measure: {final_pairs: 8, warm_ms: 1, numerics: batch_invariant}
+pool: {builders: 1}
+campaigns:
+  main:
+    budget: {trials: 1}
+    tasks:
+      - kernel: mixed
+        workloads: [{cols: 512}]
+        ranges: {rows: 1..64}
+        coverage: {held_out: 0, searches: 3}
+""")
+    result = tuner("run", "main")
+    assert "rows have other bits" in result.out + result.err
+    assert result.code == 0, result.out + result.err

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import json
+import math
+import warnings
 import weakref
 from functools import partial
 
@@ -250,6 +252,52 @@ def test_the_next_fastest_replaces_a_baseline_that_is_missing(tables):
         assert use.reason.endswith("; next fastest in its entry")
 
 
+def write_invariant(folder, kernel, entries):
+    write_table(folder, kernel, entries, "NVIDIA H200")
+    document = json.loads((folder / f"{kernel}.json").read_text())
+    document["provenance"]["numerics"] = "batch_invariant"
+    (folder / f"{kernel}.json").write_text(json.dumps(document))
+    runtime.clear()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_heads_as_projections_leave_them_keep_the_bits_of_a_row(tables, compiled):
+    """Attention of a model: views of what is contiguous, and its scale as models compute it."""
+    kernel = registry.load("attention")
+    dims = {"heads": 2, "sequence": 32, "head_dim": 128, "causal": True, "dtype": "float16"}
+    workload = Workload.of(batch=4, **dims)
+    config = kernel.default_config(workload, offline("cuda:90"))
+    sizes = {"batch": runtime.Span(1, 8)}
+    entry = runtime.Entry(workload.as_dict(), config, sizes=sizes, serves=sizes)
+    write_invariant(tables, "attention", [entry])
+    given = [torch.randn(4, 32, 2, 128).half().transpose(1, 2) for _ in range(3)]
+
+    def attend(*given):
+        return functional.scaled_dot_product_attention(*given, is_causal=True, scale=128**-0.5)
+
+    run = torch.compile(attend, backend="aot_eager") if compiled else attend
+    with ops.numerics("batch_invariant"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = run(*given)
+        for at in range(4):
+            alone = run(*(each[at : at + 1] for each in given))
+            assert torch.equal(alone, whole[at : at + 1])
+        runs = {use.implementation for use in ops.report() if use.operator == "attention"}
+    assert runs == {"tuned"}
+    torch.testing.assert_close(whole, attend(*given), atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("dim", [64, 96, 128])
+def test_only_another_scale_than_the_usual_one_runs_on_torch(defaults, dim):
+    q = torch.randn(1, 1, 16, dim).half()
+    usual = [None, dim**-0.5, 1 / math.sqrt(dim), float(torch.tensor(dim**-0.5))]
+    for scale in [*usual, 0.1, 2 * dim**-0.5, -(dim**-0.5), math.nan]:
+        before = sum(use.calls for use in ops.report() if use.operator == "attention")
+        ops.attention(q, q, q, scale=scale)
+        after = sum(use.calls for use in ops.report() if use.operator == "attention")
+        assert after - before == (scale in usual)
+
+
 def test_plain_layers_of_a_patched_model_keep_the_bits_of_a_row(tables):
     """Layers with and without a bias, in a model of no known class, with and without gradients."""
     kernel, entries = registry.load("linear"), []
@@ -259,11 +307,7 @@ def test_plain_layers_of_a_patched_model_keep_the_bits_of_a_row(tables):
         serves = {"M": runtime.Span(1, 64)}
         sizes = {name: runtime.Span(1, 64) for name in "MNK"}
         entries.append(runtime.Entry(workload.as_dict(), config, sizes=sizes, serves=serves))
-    write_table(tables, "linear", entries, "NVIDIA H200")
-    document = json.loads((tables / "linear.json").read_text())
-    document["provenance"]["numerics"] = "batch_invariant"
-    (tables / "linear.json").write_text(json.dumps(document))
-    runtime.clear()
+    write_invariant(tables, "linear", entries)
     model = nn.Sequential(nn.Linear(16, 24), nn.Tanh(), nn.Linear(24, 16, bias=False))
     x, weights = torch.randn(40, 16), [*model.parameters()]
     plain = model(x)

@@ -52,7 +52,7 @@ from tuner.settings import anchor
 from tuner.settings.sections import CampaignConfig, Settings
 from workers import environment as worker_environment
 from workers.backend_kinds import spec_of_target
-from workers.job_records import WorkerInfo
+from workers.job_records import OTHER_BITS, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -345,7 +345,10 @@ def run_campaign(
 
 
 def _list_findings(store: Store, run_id: int) -> Iterator[str]:
-    """One line for every task of a run that has trials, none of them correct."""
+    """One line for every task of a run that has trials, none of them correct.
+
+    Not for a size that was tried with configs of other bits alone: others of its range serve it.
+    """
     for task in store.overview(run_id):
-        if task.why_none_correct:
+        if task.why_none_correct and OTHER_BITS not in task.failure:
             yield f"{task.kernel} {task.workload} on {task.device}: {task.why_none_correct}"

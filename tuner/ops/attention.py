@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -67,6 +66,11 @@ _attention = Operator[torch.Tensor](
 )
 
 
+def _is_usual(scale: float, dim: int) -> bool:
+    """Whether it is 1 / sqrt(dim), whose last bits depend on how a model computes it."""
+    return bool(abs(scale * max(dim, 1) ** 0.5 - 1) < 1e-7)
+
+
 @overridable(functional.scaled_dot_product_attention)
 def attention(
     query: torch.Tensor,
@@ -86,7 +90,7 @@ def attention(
     another scale than 1 / sqrt(dim), torch runs.
     """
     usual = attn_mask is None and not dropout_p and (enable_gqa or not _are_grouped(query, key))
-    if usual and (scale is None or scale == 1 / math.sqrt(max(query.shape[-1], 1))):
+    if usual and (scale is None or _is_usual(scale, query.shape[-1])):
         return _attention(query, key, value, is_causal)
     warn_of_torch("attention with a mask, dropout, a scale or groups")
     return functional.scaled_dot_product_attention(

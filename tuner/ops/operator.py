@@ -230,7 +230,12 @@ class Operator(Generic[Result]):
 
     def _stays(self, arguments: Sequence[Any], device: torch.device) -> bool:
         known = decompositions.without_data(arguments)
-        if known is None or _has_empty(known) or (problem := self._problem(*known)) is None:
+        if known is None or _has_empty(known):
+            return False
+        problem = self._problem(*known)
+        if problem is None and numerics_of_calls() != ANY:
+            problem = self._problem(*_make_contiguous(known))
+        if problem is None:
             return False
         with _select(device):
             choice = choose(problem)
@@ -289,8 +294,7 @@ class Operator(Generic[Result]):
             return Decision(Choice(EAGER, why), "", None)
         problem = self._problem(*arguments)
         if problem is None:
-            warn_of_torch(f"{self.name} of these arguments")
-            return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
+            return self._decide_of_copies(arguments)
         failed: dict[str, str] = {}
         missed = False
         dims = problem.workload.key
@@ -311,6 +315,18 @@ class Operator(Generic[Result]):
         known = choice.known and not missed
         choice = replace(choice, reason="; ".join([*failed.values(), choice.reason]), known=known)
         return decide(choice, run=run)
+
+    def _decide_of_copies(self, arguments: Sequence[Any]) -> Decision:
+        """What runs a call that no kernel takes: torch; under numerics, what runs one of contiguous
+        copies, such as of the heads that attention gets as views."""
+        if numerics_of_calls() != ANY and self._problem(*_make_contiguous(arguments)) is not None:
+            decision = self._make_decision(_make_contiguous(arguments))
+            run = decision.run
+            if run is not None and run is not self._eagerly:
+                decision.run = lambda given: run(_make_contiguous(given))
+            return decision
+        warn_of_torch(f"{self.name} of these arguments")
+        return Decision(Choice(EAGER, "no kernel takes this call"), "", None)
 
     def _prepare_first(
         self, problem: Problem, choice: Choice, arguments: Sequence[Any]
@@ -492,6 +508,10 @@ def _contiguous(found: Any, arguments: Sequence[Any]) -> Any:
     if isinstance(found, torch.Tensor):
         return _own(found, arguments, found.shape)
     return tuple(_own(each, arguments, each.shape) for each in found)
+
+
+def _make_contiguous(arguments: Sequence[Any]) -> list[Any]:
+    return [each.contiguous() if isinstance(each, torch.Tensor) else each for each in arguments]
 
 
 def _list_views(
