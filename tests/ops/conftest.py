@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from functorch.compile import make_boxed_func
-from operator_calls import write_table
+from operator_calls import CONFIG, DEVICE, write_table
 from torch._dynamo.backends.common import aot_autograd
 
 from tuner import runtime
-
-#: The config of their entry.
-CONFIG = {"num_warps": 4, "rows_per_step": 1, "steps": 1, "stream": False}
-#: A card that no other table is for.
-DEVICE = "NVIDIA Test"
 
 
 @pytest.fixture(autouse=True)

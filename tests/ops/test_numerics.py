@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import CONFIG, DEVICE
-from operator_calls import write_table
+from operator_calls import CONFIG, DEVICE, write_table
 from tiny_models import call, model_of
 from torch import nn
 
