@@ -223,3 +223,12 @@ def test_features_of_a_space_are_further_columns():
     products = [config["a"] * config["b"] for config in calls]
     assert x[:, -2].tolist() == [(p - 2) / 30 for p in products]
     assert set(x[:, -1]) == {0.0}  # a constant feature
+
+
+@pytest.mark.parametrize(("count", "columns"), [(2, 1), (3, 3), (16, 16), (17, 1), (1000, 1)])
+def test_few_values_without_an_order_have_a_coordinate_each(count, columns):
+    values = [str(number) for number in range(count)]
+    device = Device("simulated", "toy", "simulated")
+    x = CandidatePoints(SearchSpace([Choice("a", values)]).bind(Workload.of(n=1), device)).x
+    assert x.shape == (count, columns)
+    assert len({tuple(row) for row in x}) == count

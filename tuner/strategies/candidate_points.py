@@ -6,19 +6,19 @@ the features of the space, scaled from their least to their greatest value so fa
     power of two     one column, by the exponent
     integer          one column, by the value
     two values       one column, 0 or 1
-    more choices     one column per value, 1 for the value that the config has
+    3 to 16 choices  one column per value, 1 for the value that the config has
+    more choices     one column, by the place in the list
     inactive         0.5 in every column; the parameter that switches it off tells the two apart
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 import numpy as np
 
 from search_spaces.params import Choice, Parameter, Restricted
-from search_spaces.records import Config, config_key
+from search_spaces.records import Config, Value, config_key
 from search_spaces.space import BoundSpace
 from tuner.strategies.gaussian_process import Floats
 
@@ -28,6 +28,8 @@ _LISTED = 60_000
 MAX_POINTS = 3_000
 #: Configs drawn at a time.
 _CHUNK = 100
+#: Most values without an order that have a coordinate, and so a length scale, each.
+_MOST_APART = 16
 
 
 class CandidatePoints:
@@ -42,7 +44,8 @@ class CandidatePoints:
         #: The config of every point, by number.
         self.configs: list[Config] = []
         self._number: dict[str, int] = {}
-        self._parameters = [p for p in space.parameters if len(p.values()) > 1]
+        #: By parameter: the coordinates of its values.
+        self._codes = {p.name: _code(p) for p in space.parameters if len(p.values()) > 1}
         self._rows: list[list[float]] = []
         self._features: list[tuple[float, ...]] = []
         self._x: Floats | None = None
@@ -95,23 +98,39 @@ class CandidatePoints:
         number = self._number.setdefault(config_key(config), len(self.configs))
         if number == len(self.configs):
             self.configs.append(dict(config))
-            self._rows.append([c for p in self._parameters for c in _coordinates(p, config)])
+            self._rows.append([
+                each
+                for name, codes in self._codes.items()
+                for each in codes[_typed(config[name]) if name in config else None]
+            ])  # fmt: skip
             self._features.append(self.space.features(config))
             self._x = None
         return number
 
 
-def _coordinates(parameter: Parameter, config: Config) -> Iterable[float]:
+def _code(parameter: Parameter) -> dict[tuple[type, Value] | None, list[float]]:
+    """The coordinates of each value of a parameter, and of none. Values without an order have one
+    each; of more than 16, the order in the list counts."""
     values = parameter.values()
     base = parameter.base if isinstance(parameter, Restricted) else parameter
-    missing = parameter.name not in config
-    if isinstance(base, Choice) and len(values) > 2:
-        code = None if missing else parameter.encode(config[parameter.name])
-        return [0.5 if missing else float(parameter.encode(v) == code) for v in values]
-    if missing:
-        return [0.5]
-    low, high = parameter.encode(values[0]), parameter.encode(values[-1])
-    return [(parameter.encode(config[parameter.name]) - low) / (high - low)]
+    if not isinstance(base, Choice) or len(values) == 2:
+        codes = [parameter.encode(value) for value in values]
+    elif len(values) <= _MOST_APART:
+        apart = np.eye(len(values)).tolist()
+        return {None: [0.5] * len(values)} | dict(zip(map(_typed, values), apart, strict=True))
+    else:
+        codes = list(range(len(values)))
+    low, high = codes[0], codes[-1]
+    found = {
+        _typed(each): [(code - low) / (high - low)]
+        for each, code in zip(values, codes, strict=True)
+    }
+    return {None: [0.5]} | found
+
+
+def _typed(value: Value) -> tuple[type, Value]:
+    """As `same_value` tells values apart."""
+    return type(value), value
 
 
 def _draw(space: BoundSpace, rng: random.Random, limit: int) -> tuple[list[Config], bool]:
