@@ -240,12 +240,13 @@ def test_files_are_those_of_export(address, folder):
 
 
 def test_fifty_clients_get_the_same_pages(address):
-    paths = ["/", "/runs/1", "/runs/1/tasks/1", "/runs/1/report", "/live"]
+    paths = ["/", "/runs/1", "/runs/1/tasks/1", "/runs/1/report", "/live", "/history"]
+    paths += ["/compare?a=1&b=2"]
     with ThreadPoolExecutor(50) as clients:
-        found = list(clients.map(lambda at: ask(address, paths[at % 5]), range(250)))
+        found = list(clients.map(lambda at: ask(address, paths[at % len(paths)]), range(350)))
     assert {answer.status for answer, _ in found} == {200}
-    for at in range(5):
-        assert len({text for _, text in found[at::5]}) == 1
+    for at in range(len(paths)):
+        assert len({text for _, text in found[at :: len(paths)]}) == 1
 
 
 def test_an_address_in_use_is_named(folder):

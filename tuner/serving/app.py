@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from functools import partial
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ from search_spaces.errors import TunerError
 from tuner.base.inert_text import inert
 from tuner.serving.guard import Guard
 from tuner.serving.metrics import FarmFigures, Lags
-from tuner.serving.pages import FindKernels, Pages
+from tuner.serving.pages import FRESH_S, FindKernels, Pages
 from tuner.views.runs import LARGEST
 
 #: Pages that are kept until what they show has changed, and for how many seconds at most: trials of
@@ -126,13 +127,14 @@ class _Server:
 
     def show_comparison(self, request: Request) -> Response:
         a, b = (request.query_params.get(side, "") for side in "ab")
-        return HTMLResponse(self._pages.render_comparison(a, b))
+        render = partial(self._pages.render_comparison, a, b)
+        return self._page(f"compare {a!r} {b!r}", _mark_time(), render)
 
     def show_note(self, request: Request) -> Response:
-        return HTMLResponse(self._pages.render_note())
+        return self._page("note", _mark_time(), self._pages.render_note)
 
     def show_kernels(self, request: Request) -> Response:
-        return HTMLResponse(self._pages.render_kernels())
+        return self._page("kernels", _mark_time(), self._pages.render_kernels)
 
     def show_history(self, request: Request) -> Response:
         kernel = request.path_params["kernel"]
@@ -162,6 +164,11 @@ class _Server:
                     self._kept.popitem(last=False)
                 self._making.pop(name, None)
         return HTMLResponse(text)
+
+
+def _mark_time() -> str:
+    """A text that changes every second, for pages that follow more than runs."""
+    return f"{time.monotonic() // FRESH_S}"
 
 
 def _part(request: Request, name: str) -> int:

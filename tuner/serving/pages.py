@@ -43,8 +43,8 @@ R = TypeVar("R")
 FindKernels: TypeAlias = Callable[[Sequence[TaskInfo]], Mapping[str, Kernel]]
 #: Runs on one page.
 _RUNS = 50
-#: Seconds for which the state of a run in progress counts as known, for all who ask.
-_FRESH_S = 1.0
+#: Seconds for which a state that may change counts as known, for all who ask.
+FRESH_S = 1.0
 _HOME = ("/", "all runs")
 _COMPARE = ("/compare", "compare")
 _HISTORY = ("/history", "history")
@@ -80,8 +80,8 @@ class Pages:
         if run.status != RunStatus.RUNNING:
             return digest(facts)
         with self._lock:
-            made_s, mark = self._marks.get((run_id, task_id), (-_FRESH_S, ""))
-            if time.monotonic() - made_s >= _FRESH_S:
+            made_s, mark = self._marks.get((run_id, task_id), (-FRESH_S, ""))
+            if time.monotonic() - made_s >= FRESH_S:
                 tasks = self._store.overview(run_id, task_id)
                 seen = [[task.task_id, task.stage, task.trials, task.correct] for task in tasks]
                 mark = digest([*facts, lease.abandoned(run), seen])
