@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -109,19 +109,43 @@ class Cluster:
             f"--dashboard-port={self.dashboard_port}",
             f"--ray-client-server-port={self.client_port}",
         ]
-        return self._start("head", options, cpus, 0, ())
+        return self._start("head", options, cpus, 0, {}, {})
 
-    def add(self, name: str, *, cpus: int, gpus: int = 0, blind: Sequence[Path] = ()) -> Node:
+    def add(
+        self,
+        name: str,
+        *,
+        cpus: int,
+        gpus: int = 0,
+        blind: Sequence[Path] = (),
+        disk: str = "",
+        replaced: Mapping[Path, Path] | None = None,
+        **variables: str,
+    ) -> Node:
         """Start another node.
 
         gpus: the number that Ray is given. blind: folders that are empty on the node, besides the
-        head's.
+        head's. disk: options of a file system of its own for temporary files, as
+        `size=64m,nr_inodes=9k`. replaced: folders in whose place it has others. variables: of its
+        environment.
         """
         options = [f"--address={self.address}"]
-        return self._start(name, options, cpus, gpus, [*blind, self.folder / "head"])
+        mounts = {folder: "-t tmpfs none" for folder in [*blind, self.folder / "head"]}
+        mounts |= {folder: f"--bind {other}" for folder, other in (replaced or {}).items()}
+        if disk:
+            (self.folder / name).mkdir()
+            mounts[self.folder / name] = f"-t tmpfs -o {disk} none"
+            variables = {"TMPDIR": str(self.folder / name), **variables}
+        return self._start(name, options, cpus, gpus, mounts, variables)
 
     def _start(
-        self, name: str, options: Sequence[str], cpus: int, gpus: int, blind: Sequence[Path]
+        self,
+        name: str,
+        options: Sequence[str],
+        cpus: int,
+        gpus: int,
+        mounts: Mapping[Path, str],
+        variables: Mapping[str, str],
     ) -> Node:
         if self.network is not None:
             options = [*options, f"--node-ip-address={self.network.add(name)}"]
@@ -140,11 +164,12 @@ class Cluster:
             *options,
         ]
         path = self.folder / f"{name}.log"
-        command = blinded(command, blind)
+        own = {"RAY_worker_niceness": "0", "TMPDIR": str(self.folder)}
+        command = with_mounts(command, mounts)
         with path.open("wb") as log:
             process = subprocess.Popen(
                 command if self.network is None else self.network.place(name, command),
-                env={**self.environment, "RAY_worker_niceness": "0", "TMPDIR": str(self.folder)},
+                env={**self.environment, **own, **variables},
                 cwd="/",
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -191,12 +216,16 @@ class Cluster:
         )
 
 
-def blinded(command: list[str], folders: Sequence[Path]) -> list[str]:
-    """The command in a mount namespace in which these folders are empty, if that is allowed."""
-    if not folders or not _may_unshare():
+def with_mounts(command: list[str], mounts: Mapping[Path, str]) -> list[str]:
+    """The command in a mount namespace of its own, if that is allowed.
+
+    mounts: what is at these folders there, in the words of `mount`.
+    """
+    if not mounts or not _may_unshare():
         return command
-    hide = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"'
-    return ["unshare", "--mount", "sh", "-ec", hide, "sh", *map(str, folders), "--", *command]
+    mount = 'while [ "$1" != -- ]; do mount $1 "$2"; shift 2; done; shift'
+    places = [word for folder, what in mounts.items() for word in (what, str(folder))]
+    return ["unshare", "--mount", "sh", "-ec", f'{mount}; exec "$@"', "sh", *places, "--", *command]
 
 
 @cache

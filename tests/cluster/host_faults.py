@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 from clusters import Cluster
 from farms import Farm, small_space
 from hosts import Network
-from processes import LIMIT_S, below, kill, title, wait_until
+from processes import LIMIT_S, alive, below, forked, kill, process_name, title, wait_until
 
 #: Seconds for which a host is away, and for which it is away for long.
 PARTITION_S, LONG_PARTITION_S = 30.0, 300.0
+#: The disk of host three, which holds temporary files and those of Ray.
+DISK = "size=64m,nr_inodes=9k"
 #: Trials of a campaign, and those that are stored before something happens.
 TRIALS, BEFORE = 120, 25
 
@@ -42,12 +49,13 @@ class HostFarm(Farm):
 
 
 @contextmanager
-def started_cluster() -> Iterator[Cluster]:
-    """A head, and three hosts with processors."""
+def started_cluster(others: Sequence[str] = ("one", "two"), **three: Any) -> Iterator[Cluster]:
+    """A head, and hosts with two processors each: others, and `three`, with what is given of it."""
     with Network() as network, Cluster(network=network) as cluster:
         cluster.head(cpus=0)
-        for name in ("one", "two", "three"):
+        for name in others:
             cluster.add(name, cpus=2)
+        cluster.add("three", cpus=2, **{"disk": DISK, **three})
         yield cluster
 
 
@@ -82,6 +90,37 @@ def kill_raylet(cluster: Cluster) -> None:
     kill(raylet)
 
 
+def fill_disk(cluster: Cluster) -> None:
+    """No byte and no file can be added from now on, and workers need new processes, which do."""
+    node = cluster.nodes["three"]
+    pids = below(node.process.pid)
+    (raylet,) = [pid for pid in pids if "/raylet/raylet" in title(pid).split(" ")[0]]
+    disk = Path(f"/proc/{raylet}/root/{cluster.folder / 'three'}")
+    # What is deleted stays, as it does while a program has it open.
+    held = [os.open(path, os.O_RDONLY) for path in disk.glob("tuner-*/**/") if path.is_dir()]
+    Thread(target=_keep_full, args=(disk, raylet, held), daemon=True).start()
+    wait_until(lambda: (room := os.statvfs(disk)).f_bfree + room.f_ffree == 0)
+    for pid in forked(node.process.pid):
+        if re.fullmatch(r"(builder|simulated)-\d+", process_name(pid)):
+            with suppress(ProcessLookupError):
+                kill(pid)
+
+
+def _keep_full(disk: Path, raylet: int, held: Sequence[int]) -> None:
+    """Take what others free until the host is gone. held: open files and folders."""
+    names = itertools.count()
+    while alive(raylet):
+        with suppress(OSError), (disk / "filler").open("ab", buffering=0) as filler:
+            while filler.write(bytes(2**16)):
+                pass
+        with suppress(OSError):
+            while True:
+                (disk / f"filler-{next(names)}").touch()
+        time.sleep(0.02)
+    for each in held:
+        os.close(each)
+
+
 FAULTS: Mapping[str, Callable[[Cluster], None]] = {
     "nothing": lambda cluster: None,
     "a host loses its power": lose_power,
@@ -90,17 +129,18 @@ FAULTS: Mapping[str, Callable[[Cluster], None]] = {
     "a host gets SIGTERM": tell_to_stop,
     "2 Mbit/s to a host": slow_down,
     "the raylet of a host is killed": kill_raylet,
+    "the disk of a host is full": fill_disk,
 }
 
 
-def follow(farm: HostFarm, happens: Callable[[Cluster], None]) -> float:
-    """Run a campaign in which something happens to a host; its seconds."""
+def follow(farm: HostFarm, happens: Callable[[Cluster], None]) -> tuple[float, str]:
+    """Run a campaign in which something happens to a host; its seconds, and what it prints."""
     began = time.monotonic()
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= BEFORE)
         happens(farm.cluster)
-        farm.ended(driver)
-    return time.monotonic() - began
+        printed = farm.ended(driver)
+    return time.monotonic() - began, printed
 
 
 def lose_head(farm: HostFarm) -> tuple[int, str]:

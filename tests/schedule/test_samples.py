@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import functools
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from tuner.cli.application import invoke
 from tuner.schedule.due import check
@@ -86,6 +88,63 @@ def test_raycronjob_says_that_it_is_alpha():
     check(spec["schedule"], spec["timeZone"])
     assert_known(spec["jobTemplate"]["entrypoint"])
     assert yaml.safe_load(spec["jobTemplate"]["runtimeEnvYAML"])["env_vars"]
+
+
+# -- schemas, which `reduce_schema.py` has reduced from those of KubeRay and Grafana ---------------
+def reject(kind: str, sample: object) -> str:
+    """What a schema of `sample_schemas.json` says against a document; empty for nothing."""
+    schema = json.loads(Path(__file__).with_name("sample_schemas.json").read_text())[kind]
+    return "; ".join(error.message for error in Draft202012Validator(schema).iter_errors(sample))
+
+
+def sample(name: str) -> dict:
+    return yaml.safe_load((FOLDER.parent / name).read_text())
+
+
+SCHEMAS = {
+    "RayCronJob": "schedules/raycronjob.yaml",
+    "CronJob": "schedules/cronjob-rayjob.yaml",
+    "dashboard": "monitoring/grafana.json",
+}
+
+
+def test_every_manifest_has_a_schema():
+    manifests = {p.name for p in FOLDER.glob("*.yaml")}
+    assert manifests == {Path(name).name for name in SCHEMAS.values() if name.endswith(".yaml")}
+
+
+@pytest.mark.parametrize(("kind", "name"), SCHEMAS.items())
+def test_samples_have_the_fields_of_their_schema(kind, name):
+    assert reject(kind, sample(name)) == ""
+
+
+def test_the_cluster_option_of_the_prose_has_the_fields_of_its_schema():
+    (option,) = re.findall(
+        r"`authOptions: (\{.*?\})`", (FOLDER.parents[1] / "docs" / "pools.md").read_text()
+    )
+    document = sample(SCHEMAS["RayCronJob"])
+    document["spec"]["jobTemplate"]["rayClusterSpec"]["authOptions"] = yaml.safe_load(option)
+    assert reject("RayCronJob", document) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value", "printed"),
+    [
+        ("RayCronJob", "spec.timezone", "Etc/UTC", "'timezone' was unexpected"),
+        ("RayCronJob", "spec.jobTemplate.shutdownAfterJobFinishes", "yes", "of type 'boolean'"),
+        ("RayCronJob", "spec.jobTemplate.rayClusterSpec.authOptions.mode", "none", "not one of"),
+        ("RayCronJob", "spec.jobTemplate.rayClusterSpec.headGroupSpec.template", None, "'object'"),
+        ("CronJob", "spec.jobTemplate.spec.template.spec.container", [], "was unexpected"),
+        ("CronJob", "spec.schedule", 5, "of type 'string'"),
+        ("dashboard", "panel", [], "was unexpected"),
+        ("dashboard", "time", {"from": "now-7d"}, "'to' is a required property"),
+    ],
+)
+def test_a_wrong_field_is_found(kind, place, value, printed):
+    document = sample(SCHEMAS[kind])
+    *path, last = place.split(".")
+    functools.reduce(dict.__getitem__, path, document)[last] = value
+    assert printed in reject(kind, document)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)

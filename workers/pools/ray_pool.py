@@ -37,6 +37,7 @@ from workers.job_records import (
 )
 from workers.pools import is_here, ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
+from workers.pools.ray_admission import Admission
 from workers.pools.ray_cluster import Cluster, connect, ray
 from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
 from workers.pools.worker_slots import PoolPlan, WorkerSlot, describe_runners
@@ -78,6 +79,8 @@ class _ActorState:
     busy: bool = False
     #: Failed starts in a row.
     failures: int = 0
+    #: Jobs in a row that a fault of the machine took.
+    faults: int = 0
     #: When to ask again whether it is ready; 0 for never.
     retry_at: float = 0.0
     #: Ray's id of the node that the pool chose; empty where Ray chooses.
@@ -110,6 +113,8 @@ class RayPool(Pool):
         #: Of a local Ray: the servers of its workers, which load while Ray starts.
         self._servers: PoolServers | None = None
         self._door: ServerDoor | None = None
+        #: Of a cluster that this run did not start.
+        self._admission: Admission | None = None
         self._states: list[_ActorState] = []
         self._calls: dict[Any, _Call] = {}
         self._builds: deque[BuildJob] = deque()
@@ -151,7 +156,11 @@ class RayPool(Pool):
         self._cluster = connect(spec.address, spec.connect_timeout_s, cpus)
         if self._servers is not None and self._cluster.local is not None:
             self._door = ServerDoor(self._servers, self._cluster.local.folder / "door")
-        self._create_actors(ray_nodes.alive())
+        nodes = ray_nodes.alive()
+        if not self._cluster.owned:
+            self._admission = Admission(self._cluster.runtime_env)
+            nodes = self._admission.start(nodes)
+        self._create_actors(nodes)
         self._builder_seen_at = time.monotonic()
         counts = [spec.builders, *(spec.runners[kind] for kind in spec.runners)]
         if not self._cluster.owned and None in counts:
@@ -304,7 +313,7 @@ class RayPool(Pool):
         if state.slot is None:
             # One CPU also for the builders of a local Ray, which nobody else uses.
             common |= {"num_cpus": self._builder_cpus, "max_concurrency": len(names) + 1}
-            make = ray.remote(BuilderActor).options(num_gpus=0, **common)
+            make = ray.remote(BuilderActor).options(num_gpus=0, **self._elsewhere(), **common)
             kinds = tuple(kind for kind, count in sorted(self._spec.runners.items()) if count != 0)
             free = self._spec.torch_free
             state.actor = make.remote(
@@ -316,13 +325,24 @@ class RayPool(Pool):
             # Ray places the devices it knows. Of the others, two on one node would disturb each
             # other's times, so the pool spreads them.
             where = "SPREAD" if backend.ray_gpus or not backend.timed else self._place(state)
+            common |= self._elsewhere() if where == "SPREAD" else {}
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
             state.actor = make.remote(state.slot, plan.paths, plan.cwd, door)
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """The option of an actor that keeps it from nodes that are refused."""
+        selector = self._admission.elsewhere if self._admission is not None else {}
+        return {"label_selector": selector} if selector else {}
+
+    def _find_nodes(self) -> list[ray_nodes.Node]:
+        """The living nodes that may have workers."""
+        nodes = ray_nodes.alive()
+        return self._admission.admit(nodes) if self._admission is not None else nodes
 
     def _place(self, state: _ActorState) -> Any:
         """The node with the fewest such runners. When it dies, they are created on another."""
         taken = [other.home for other in self._states if other is not state]
-        node = ray_nodes.home(ray_nodes.alive(), taken)
+        node = ray_nodes.home(self._find_nodes(), taken)
         if node is None:
             return "SPREAD"
         state.home = node.node_id
@@ -336,7 +356,7 @@ class RayPool(Pool):
         now = time.monotonic()
         if self._survey_at <= now:
             self._survey_at = now + _SURVEY_S
-            self._create_actors(ray_nodes.alive())
+            self._create_actors(self._find_nodes())
         if not self._builds or any(state.slot is None and state.ready for state in self._states):
             self._builder_seen_at = now
         elif now - self._builder_seen_at > (limit_s := _PATIENCE * self._spec.connect_timeout_s):
@@ -404,11 +424,16 @@ class RayPool(Pool):
         if call.warming:
             state.warm = result
             return
+        state.faults = 0 if call.job_id else state.faults
         if call.job_id and state.slot is None:
             built, state.warm = result
             self._events.append(Built(call.job_id, built))
         elif call.job_id:
             self._events.append(Measured(call.job_id, state.name, result))
+        elif self._admission is not None and self._admission.refuses(result[0]):
+            # Ray restarted it on a node that has joined.
+            ray.kill(state.actor)
+            state.actor, state.retry_at = None, time.monotonic()
         else:
             state.ready, state.failures = True, 0
             state.node, info = result
@@ -418,9 +443,13 @@ class RayPool(Pool):
 
     def _fail(self, call: _Call, error: Exception) -> None:
         """Report the job as lost, and retry the actor, which died or raised an exception."""
-        state, reason, remedy = call.state, ray_reason(error), ray_remedy(error)
+        state, remedy = call.state, ray_remedy(error)
+        where = self._admission.find_host(error, state.node) if self._admission is not None else ""
+        reason = f"{where}{ray_reason(error)}"
         if not call.job_id:
             state.failures += 1
+        # Otherwise a builder that fails at once would get most builds.
+        state.faults += bool(call.job_id and remedy)
         # A worker that is asked several times whether it is back is gone only once.
         raised = isinstance(error, ray.exceptions.RayTaskError)
         given_up = raised and state.slot is not None and state.failures >= _MAX_START_FAILURES
@@ -449,7 +478,8 @@ class RayPool(Pool):
             if not mate.busy or mate is state:
                 mate.ready = mate.warm = False
                 # Seconds at most: a node may stay away for long, and each attempt fails at once.
-                mate.retry_at = time.monotonic() + 0.1 * 2 ** min(mate.failures, 6)
+                fails = max(mate.failures, mate.faults)
+                mate.retry_at = time.monotonic() + 0.1 * 2 ** min(fails, 6)
 
     def _retry_failed(self) -> None:
         """Ask failed actors whether they are back; replace those that Ray does not restart."""
