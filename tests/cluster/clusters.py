@@ -99,8 +99,13 @@ class Cluster:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def head(self, *, cpus: int) -> Node:
-        """Start the first node, with a dashboard that takes jobs and a port for `ray://`."""
+    def head(
+        self, *, cpus: int, replaced: Mapping[Path, Path] | None = None, **variables: str
+    ) -> Node:
+        """Start the first node, with a dashboard that takes jobs and a port for `ray://`.
+
+        replaced, variables: as for `add`.
+        """
         self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
         options = [
             "--head",
@@ -109,7 +114,7 @@ class Cluster:
             f"--dashboard-port={self.dashboard_port}",
             f"--ray-client-server-port={self.client_port}",
         ]
-        return self._start("head", options, cpus, 0, {}, {})
+        return self._start("head", options, cpus, 0, bound(replaced), variables)
 
     def add(
         self,
@@ -126,12 +131,12 @@ class Cluster:
 
         gpus: the number that Ray is given. blind: folders that are empty on the node, besides the
         head's. disk: options of a file system of its own for temporary files, as
-        `size=64m,nr_inodes=9k`. replaced: folders in whose place it has others. variables: of its
-        environment.
+        `size=64m,nr_inodes=9k`. replaced: files and folders in whose place it has others.
+        variables: of its environment.
         """
         options = [f"--address={self.address}"]
         mounts = {folder: "-t tmpfs none" for folder in [*blind, self.folder / "head"]}
-        mounts |= {folder: f"--bind {other}" for folder, other in (replaced or {}).items()}
+        mounts |= bound(replaced)
         if disk:
             (self.folder / name).mkdir()
             mounts[self.folder / name] = f"-t tmpfs -o {disk} none"
@@ -214,6 +219,10 @@ class Cluster:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+
+def bound(replaced: Mapping[Path, Path] | None) -> dict[Path, str]:
+    return {place: f"--bind {other}" for place, other in (replaced or {}).items()}
 
 
 def with_mounts(command: list[str], mounts: Mapping[Path, str]) -> list[str]:

@@ -133,11 +133,16 @@ FAULTS: Mapping[str, Callable[[Cluster], None]] = {
 }
 
 
-def follow(farm: HostFarm, happens: Callable[[Cluster], None]) -> tuple[float, str]:
-    """Run a campaign in which something happens to a host; its seconds, and what it prints."""
+def follow(
+    farm: HostFarm, happens: Callable[[Cluster], None], before: int = BEFORE
+) -> tuple[float, str]:
+    """Run a campaign in which something happens to a host; its seconds, and what it prints.
+
+    before: the trials that are stored by then.
+    """
     began = time.monotonic()
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= BEFORE)
+        wait_until(lambda: farm.count() >= before)
         happens(farm.cluster)
         printed = farm.ended(driver)
     return time.monotonic() - began, printed

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import elftools
 import pytest
+import ray
 import triton
+from clusters import Cluster
 from farms import assert_sound
 from host_faults import FAULTS, follow, lose_head, make_farm, started_cluster
 from hosts import may_make_hosts
@@ -114,3 +119,42 @@ def test_a_cluster_with_no_other_host_is_refused_in_a_line(allowed, tmp_path):
     (line,) = [each for each in printed.splitlines() if each.startswith("error: ")]
     assert line == f"error: no host of the cluster can take work: three: {DIFFER[other_triton]}"
     assert farm.count() == 0
+
+
+def test_a_cluster_of_another_python_is_refused_in_a_line(allowed, tmp_path):
+    """Ray compares; its own code says another version here."""
+    utils, other = Path(ray.__file__).with_name("_private") / "utils.py", tmp_path / "utils.py"
+    other.write_text(utils.read_text().replace("sys.version_info[:3]", "(3, 99, 1)"))
+    with Cluster() as cluster:
+        cluster.head(cpus=1, replaced={utils: other})
+        refused = cluster.tuner(tmp_path, "workers", "list", code=2)
+        with pytest.raises(AssertionError, match=r"Python: 3\.99\.1"):
+            cluster.add("three", cpus=1)
+    (line,) = [each for each in refused.stderr.splitlines() if each.startswith("error: ")]
+    assert "has other versions: The cluster was started with: Ray: " in line
+    assert "Python: 3.99.1" in line
+    assert platform.python_version() in line
+
+
+@pytest.mark.parametrize("shift_s", [3600, -3600])
+def test_the_clock_of_a_host_may_be_wrong(allowed, tmp_path, winner, shift_s):
+    if shutil.which("g++") is None and not os.environ.get("CI"):
+        pytest.skip("there is no compiler for the clock")
+    library = tmp_path / "shifted_clock.so"
+    source = Path(__file__).with_name("shifted_clock.cpp")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    with started_cluster(LD_PRELOAD=f"{library}", SHIFT_S=f"{shift_s}") as cluster:
+        farm = make_farm(cluster, tmp_path / "farm")
+
+        def check(made):
+            workers = forked(made.nodes["three"].process.pid)
+            assert workers
+            assert all(library.name in Path(f"/proc/{pid}/maps").read_text() for pid in workers)
+
+        follow(farm, check)
+    assert_sound(farm)
+    assert farm.task().selection.winner == winner
+    # No time that is stored is that of a host: the driver's clock is right.
+    (run,) = farm.runs()
+    times = [run.started_at, *(record.finished_at for record in farm.records()), run.finished_at]
+    assert all(run.started_at <= each <= run.finished_at for each in times)

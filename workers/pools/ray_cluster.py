@@ -24,7 +24,7 @@ import sys, ray
 ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 ray.shutdown()
 """
-_REFUSED = "InvalidAuthToken"
+_REFUSED, _OTHER = "InvalidAuthToken", "Version mismatch:"
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -157,6 +157,12 @@ def _make_refusal(address: str, output: str) -> TunerError:
         return TunerError(
             f"Ray at {address} {'refuses the' if wrong else 'asks for an'} authentication token",
             "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints there",
+        )
+    if _OTHER in output:
+        versions = " ".join(output.rpartition(_OTHER)[2].split())
+        return TunerError(
+            f"Ray at {address} has other versions: {versions}",
+            "use the same Ray and the same Python on all hosts and here",
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return _unreachable(address, f"cannot be used: {lines[-1][:300]}")
