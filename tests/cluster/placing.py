@@ -62,8 +62,19 @@ def places(pool: RayPool, ready: list[str]) -> None:
     say(where=WHERE, ready=ready, builders=pool.builders, runners=pool.runners)
 
 
-def starved() -> None:
+@ray.remote(num_cpus=1)
+class Holder:
+    """Has a processor."""
+
+    def there(self) -> None: ...
+
+
+def starved(first: RayPool) -> None:
     """A pool whose only builder finds no free processor."""
+    # Runners that are given up have left theirs.
+    taken = sum(not name.startswith("simulated") for name in first.actors)
+    holders = [Holder.remote() for _ in range(int(ray.cluster_resources()["CPU"]) - taken)]
+    ray.get([holder.there.remote() for holder in holders])
     pool = RayPool(_SMALL)
     pool.start()
     device = Device("simulated", "nothing", "simulated")
@@ -75,6 +86,8 @@ def starved() -> None:
         say(message=error.message, hint=error.hint)
     finally:
         pool.close(kill=True)
+        for holder in holders:
+            ray.kill(holder)
 
 
 def main() -> None:
@@ -82,7 +95,7 @@ def main() -> None:
     pool.start()
     ready = settled(pool, ("cpu", "simulated"))
     places(pool, ready)
-    starved()
+    starved(pool)
     sys.stdin.readline()
     while "cpu-2" not in pool.actors:
         pool.poll(0.2)

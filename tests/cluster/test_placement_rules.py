@@ -80,7 +80,10 @@ def test_a_node_that_joins_gets_workers_of_the_kinds_whose_count_is_open(monkeyp
     """With nodes that Ray would list; test_clusters.py starts them."""
     nodes = [Node("10.0.0.1", "plain", "a", 3, 0, 3 << 32)]
     monkeypatch.setattr(ray_nodes, "alive", lambda: nodes)
-    monkeypatch.setattr(ray_pool, "connect", lambda *_: SimpleNamespace(owned=False))
+    connection = SimpleNamespace(owned=False, runtime_env={})
+    monkeypatch.setattr(ray_pool, "connect", lambda *_: connection)
+    # All of them have the driver's packages.
+    monkeypatch.setattr(ray_pool.Admission, "admit", lambda _, found, timeout_s=0.0: list(found))
     runners = {"cpu": None, "simulated": 2}
     pool = RayPool(PoolSpec(kind="ray", runners=runners, address="10.0.0.1:6379"))
     made: list[str] = []

@@ -60,7 +60,7 @@ class Admission:
             self._nodes[node.node_id] = node
             if node.node_id not in self._answers and node.node_id not in self._asked:
                 self._asked[node.node_id] = self._ask(node)
-        if calls := list(self._asked.values()):
+        if calls := [self._asked[n.node_id] for n in nodes if n.node_id in self._asked]:
             done, _ = ray.wait(calls, num_returns=len(calls), timeout=timeout_s)
             for node in nodes:
                 if self._asked.get(node.node_id) in done:
