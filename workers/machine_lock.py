@@ -12,9 +12,11 @@ import fcntl
 import logging
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 _FOLDERS = ("/run/lock", "/var/lock", "/tmp")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -22,6 +24,17 @@ _POLL_S = 0.01
 #: A wait of this length is logged.
 _SAY_AFTER_S = 2.0
 _COMMAND_CHARACTERS = 100
+#: Of `struct flock`: type, whence, start, length, process.
+_FLOCK = struct.Struct("hhqqi4x")
+#: Bytes of a file that may be marked.
+_BYTES = 2**62
+#: Priorities are from -10 to 10.
+MOST_PRIORITY = 10
+_LEVELS = 2 * MOST_PRIORITY + 1
+#: Later jobs that pass an earlier one whose priority is lower by one.
+MOST_PASSES = 8
+#: So long the device is kept for a higher priority between two of its jobs.
+_RETURN_S = 0.1
 _log = logging.getLogger(__name__)
 #: Paths of locks that cannot be used, which were reported.
 _reported: set[str] = set()
@@ -64,6 +77,35 @@ class MachineLock:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def mark(self, byte: int, *, free: bool = False) -> None:
+        """Mark a byte for as long as the file is open, or free it. The system ends marks as it ends
+        the lock, and does not let them exclude anybody."""
+        kind = fcntl.F_UNLCK if free else fcntl.F_RDLCK
+        with suppress(OSError):
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, 0, byte, 1, 0))
+
+    def list_marks(self) -> list[int]:
+        """The bytes that others have marked."""
+        if self._descriptor < 0:
+            self._descriptor = _open(self.path)
+        found: list[int] = []
+        gaps = [(0, _BYTES)]
+        while gaps:
+            low, high = gaps.pop()
+            ask = _FLOCK.pack(fcntl.F_WRLCK, 0, low, high - low, 0)
+            try:
+                answer = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, ask)
+            except OSError:
+                return []
+            kind, _, first, size, _ = _FLOCK.unpack(answer)
+            if kind == fcntl.F_UNLCK:
+                continue
+            end = first + size if size else _BYTES
+            # A mark that is moved covers both bytes where they are neighbours.
+            found += range(first, end) if size in (1, 2) else ()
+            gaps += [gap for gap in ((low, first), (end, high)) if gap[0] < gap[1]]
+        return found
+
     @property
     def taken(self) -> bool:
         """Whether somebody else holds the lock alone. Not for its holder."""
@@ -84,36 +126,94 @@ class MachineLock:
         return "another process"
 
 
+class Place(NamedTuple):
+    """A place in the line for a device, by one byte of a file."""
+
+    #: In the order of arrival.
+    number: int
+    priority: int
+    #: Whether its owner has had the device since, and has not come back.
+    away: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The smallest one gets the device first."""
+        return self.number - MOST_PASSES * self.priority, -self.priority
+
+    @property
+    def byte(self) -> int:
+        return 2 * (self.number * _LEVELS + self.priority + MOST_PRIORITY) + self.away
+
+    @classmethod
+    def of_byte(cls, byte: int) -> Place:
+        number, level = divmod(byte // 2, _LEVELS)
+        return cls(number, level - MOST_PRIORITY, bool(byte % 2))
+
+
 class DeviceLock:
-    """The lock of one device, taken in turns by all who wait for it. For one thread at a time.
+    """The lock of one device, which all who wait for it get in turns. For one thread at a time.
 
-    Whoever waits holds a second lock, the turn, which the present holder needs before it can take
-    the device again.
+    Equal priorities are served as they come. A higher one goes first, and the device is kept free
+    for a moment for its next job, but of jobs that came later at most `MOST_PASSES` pass another
+    for each step of priority. A place in the line is the lock of one byte behind the end of an
+    empty file, so whoever ends has lost it. Where files have no such locks, nobody passes the rest.
 
-    name: as for `MachineLock`. what: the device in messages.
+    name: as for `MachineLock`. what: the device in messages. priority: to +-`MOST_PRIORITY`.
     """
 
-    def __init__(self, name: str, what: str) -> None:
-        self._what = what
-        self._device, self._turn = MachineLock(name), MachineLock(f"{name}-turn")
+    def __init__(self, name: str, what: str, priority: int = 0) -> None:
+        self._what, self._priority = what, priority
+        self._device, self._line = MachineLock(name), MachineLock(f"{name}-turn")
+        self._place: Place | None = None
+        #: When those of higher priority who are ahead were first seen to be away.
+        self._away: dict[Place, float] = {}
 
     def take(self) -> bool:
         """Take the lock if nobody holds it or waits for it; returns at once."""
-        if not self._turn.take():
-            return False
-        try:
-            return self._device.take()
-        finally:
-            self._turn.release()
+        return not self.waiting and self._device.take()
 
     def release(self) -> None:
         """Give the lock up. Does nothing without it."""
         self._device.release()
 
     def close(self) -> None:
-        """Give the lock up and close its files."""
-        self._turn.close()
+        """Give the lock and the place in the line up, and close the files."""
+        self._line.close()
         self._device.close()
+        self._place = None
+
+    @property
+    def waiting(self) -> int:
+        """How many others wait, or hold the lock and have waited."""
+        return sum(not place.away for place in self._list_others())
+
+    def join(self) -> bool:
+        """Take a place at the end of the line; false while another one is taken."""
+        if not self._line.take():
+            return False
+        numbers = [place.number for place in self._list_others()]
+        numbers += [self._place.number] if self._place is not None else []
+        self._move(Place(1 + max(numbers, default=0), self._priority))
+        self._line.release()
+        return True
+
+    def advance(self) -> bool:
+        """Take the lock if it is the turn of this place; returns at once."""
+        assert self._place is not None
+        now, own = time.monotonic(), self._place.rank
+        ahead = [each for each in self._list_others() if each.rank < own]
+        away = [each for each in ahead if each.away]
+        self._away = {
+            each: self._away.get(each, now) for each in away if each.priority > self._priority
+        }
+        awaited = any(now < since_s + _RETURN_S for since_s in self._away.values())
+        return len(away) == len(ahead) and not awaited and self._device.take()
+
+    def leave(self) -> None:
+        """Give the lock up, and keep the place, by which those of lower priority wait a moment."""
+        if self._place is not None:
+            self._move(self._place._replace(away=True))
+        self._device.release()
 
     @contextmanager
     def hold(self, stopped: Callable[[], bool]) -> Iterator[None]:
@@ -123,20 +223,29 @@ class DeviceLock:
         """
         since, said = time.monotonic(), False
         try:
-            for lock in (self._turn, self._device):
-                while not lock.take() and not stopped():
+            for step in (self.join, self.advance):
+                while not stopped() and not step():
                     if not said and time.monotonic() - since > _SAY_AFTER_S:
                         said = True
                         _log.warning("waiting for %s, in use by %s", self._what, self.holder())
                     time.sleep(_POLL_S)
-            self._turn.release()
             yield
         finally:
-            self.close()
+            self.leave()
 
     def holder(self) -> str:
         """The process that holds the lock."""
         return self._device.holder()
+
+    def _move(self, place: Place) -> None:
+        """Have this place, and no longer the one before."""
+        old, self._place = self._place, place
+        self._line.mark(place.byte)
+        if old is not None:
+            self._line.mark(old.byte, free=True)
+
+    def _list_others(self) -> list[Place]:
+        return [Place.of_byte(byte) for byte in self._line.list_marks()]
 
 
 def _folder() -> str:

@@ -269,9 +269,7 @@ def test_two_processes_get_a_device_in_turns(name):
     lock = DeviceLock(name, "the card")
     with lock.hold(lambda: False):
         other = holding(name)
-        turn = MachineLock(f"{name}-turn")
-        wait_until(lambda: turn.taken)
-        turn.close()
+        wait_until(lambda: lock.waiting == 1)
     assert not lock.take()
     assert other.stdout is not None
     assert other.stdout.readline() == "holds\n"

@@ -7,8 +7,9 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,8 +68,8 @@ class DeviceRunner:
     kinds with a device of their own. launch_core: the processor that the launching thread is bound
     to, None for no binding. cores: the processors of all other threads, empty for all. server: the
     fork server of its processes, which others share and close; by default it has its own.
-    standby_server: the one of its standbys, by default the same. Raises WorkerLost if the device or
-    its process is not available.
+    standby_server: the one of its standbys, by default the same. priority: as of `DeviceLock`.
+    Raises WorkerLost if the device or its process is not available.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class DeviceRunner:
         cores: frozenset[int] = frozenset(),
         server: ForkServer | None = None,
         standby_server: ForkServer | None = None,
+        priority: int = 0,
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
@@ -90,6 +92,7 @@ class DeviceRunner:
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options = dict(options or {})
         standby = bool(options.pop("standby", backend_kinds.spec(kind).standby))
+        self._priority = priority
         arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
         if launch_core is not None:
             _log.info("%s launches from processor %d", self._worker_id, launch_core)
@@ -120,6 +123,9 @@ class DeviceRunner:
         self._children = ChildWithStandby(make, self._prepare_standby, standby=standby)
         self._kind, self._index = kind, index
         self._device: Device | None = None
+        #: The lock with a place in the line for the device, and what guards it.
+        self._lock: DeviceLock | None = None
+        self._lock_in_use = threading.Lock()
         self._preparation = StandbyPreparation(self._children, self._device_lock)
 
     @property
@@ -247,10 +253,24 @@ class DeviceRunner:
         """Hold the processors quiet until the end of the block."""
         held.enter_context(quiet_processors.quiet(lambda: self._children.retired))
 
-    def _device_held(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _device_held(self) -> Iterator[None]:
         """A block in which no other process of this machine times or checks on the device."""
-        lock = self._device_lock()
-        return lock.hold(lambda: self._children.retired) if lock is not None else nullcontext()
+        try:
+            with self._lock_in_use:
+                self._lock = lock = self._lock or self._device_lock()
+                with lock.hold(lambda: self._children.retired) if lock else nullcontext():
+                    yield
+        finally:
+            if self._children.retired:
+                self._close_lock()
+
+    def _close_lock(self) -> None:
+        """Leave the line for the device, unless a job is about to."""
+        if self._lock is not None and self._lock_in_use.acquire(blocking=False):
+            self._lock.close()
+            self._lock = None
+            self._lock_in_use.release()
 
     def _device_lock(self) -> DeviceLock | None:
         """The lock of this very device; None for one that is not real or not timed."""
@@ -258,10 +278,11 @@ class DeviceRunner:
         if not spec.timed or spec.replayed:
             return None
         if spec.times_processors:
-            return DeviceLock("processors", "this machine's processors")
+            return DeviceLock("processors", "this machine's processors", self._priority)
         own = device.uuid or f"{device.fingerprint}-{self._index}" if device else f"{self._index}"
         name = digest([self._kind, own])[:16]
-        return DeviceLock(name, f"{device.name if device else self._kind} ({self._worker_id})")
+        what = f"{device.name if device else self._kind} ({self._worker_id})"
+        return DeviceLock(name, what, self._priority)
 
     def suspend(self) -> None:
         """Stop the child until `resume`. For any thread."""
@@ -304,6 +325,7 @@ class DeviceRunner:
     def reset(self) -> None:
         """End the child and forget the device; `info` starts again."""
         self._info = None
+        self._close_lock()
         self._children.drop_standby()
         self._children.current.kill()
         self._close_server()
@@ -316,11 +338,13 @@ class DeviceRunner:
         """End the child at once and for good. For any thread."""
         self._preparation.close()
         self._children.retire()
+        self._close_lock()
         self._close_server()
 
     def close(self) -> None:
         self._preparation.close()
         self._children.close()
+        self._close_lock()
         self._close_server()
 
     def _close_server(self) -> None:

@@ -152,6 +152,7 @@ class LocalPool(Pool):
             cores=cores,
             server=servers.find(WorkerRole.RUNNER, slot.kind),
             standby_server=servers.find(WorkerRole.STANDBY, slot.kind),
+            priority=slot.priority,
         )
 
     def _builder(self, index: int, servers: PoolServers, cores: frozenset[int]) -> ProcessBuilder:

@@ -127,6 +127,7 @@ class RunnerActor:
             cores=cores,
             server=server,
             standby_server=standbys,
+            priority=slot.priority,
         )
         self._yielder = Yielder()
         self._yielder.start([] if backend.timed else [self._runner])

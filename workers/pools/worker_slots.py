@@ -31,6 +31,8 @@ class WorkerSlot:
     index: int
     #: Keyword arguments of its backend.
     options: Mapping[str, Value] = field(default_factory=dict)
+    #: Among the runners of all pools that wait for the device.
+    priority: int = 0
 
 
 def describe_runners(
@@ -71,7 +73,8 @@ class PoolPlan:
         for kind, requested in sorted(self._spec.runners.items()):
             count = count_devices(kind) if requested is None else requested
             for index in range(count):
-                yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))
+                name, options = f"{kind}-{index}", self._options(kind)
+                yield WorkerSlot(name, kind, index, options, self._spec.priority)
 
     def builders(self, cpus: int, memory_bytes: int, runners: int, timed: int = 0) -> int:
         """The number of builders: as the spec says, else the processors that `runners` leave.
