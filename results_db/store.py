@@ -70,6 +70,8 @@ def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:
             DEVICE.c.fingerprint,
             TOOLCHAIN.c.torch,
             TOOLCHAIN.c.triton,
+            SELECTION.c.median_us,
+            SELECTION.c.default_us,
         )
         .select_from(TASKS.join(SELECTION))
         .where(SELECTION.c.median_us.is_not(None))

@@ -441,6 +441,9 @@ class ConfirmedTask:
     #: Version of torch; empty where unknown, like Triton's.
     torch: str
     triton: str
+    #: Times of the winner and of the default config in the confirmation.
+    median_us: float
+    default_us: float | None
 
 
 @dataclass(frozen=True, slots=True)

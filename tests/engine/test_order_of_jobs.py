@@ -128,10 +128,29 @@ def test_a_confirmation_has_time_for_each_candidate_and_baseline(candidates, bas
     assert limited.make_confirmation("job", built, None).timeout_s == limit_s
 
 
-def test_tasks_of_the_largest_share_of_time_are_opened_first():
-    shares = [0.1, 0.0, 0.6, 0.3, 0.0]
-    specs = [replace(spec(task_id=n), share=share) for n, share in enumerate(shares, 1)]
+def test_tasks_of_the_largest_expected_gain_are_opened_first():
+    gains = [0.1, 0.0, 0.6, 0.3, 0.0]
+    specs = [replace(spec(task_id=n), gain=gain) for n, gain in enumerate(gains, 1)]
     engine = Engine(specs, builders=2, in_flight=1)
     assert [task.spec.task_id for task in engine.tasks] == [3, 4, 1, 2, 5]
     world = World(engine, workers=1).run()
     assert [*world.stages] == [3, 4, 1, 2, 5]
+
+
+def test_a_limited_run_saves_more_where_the_largest_expected_gains_come_first():
+    calls = [1, 40, 3, 1, 25, 2, 1, 10]
+
+    def save_s(seed: int, *, ordered: bool) -> float:
+        budget = TaskBudget(trials=30, ends_at=1.0)
+        specs = [
+            replace(spec(task_id=n, seed=seed, budget=budget), gain=each * ordered)
+            for n, each in enumerate(calls, 1)
+        ]
+        engine = Engine(specs, builders=2, in_flight=1)
+        chosen = World(engine, seed=seed, workers=1).run().selections
+        assert 0 < engine.cut_short < len(calls)
+        return sum(calls[n - 1] * (one.default_us - one.median_us) for n, one in chosen.items())
+
+    saved = [(save_s(seed, ordered=True), save_s(seed, ordered=False)) for seed in range(5)]
+    assert all(first > second for first, second in saved)
+    assert sum(first for first, _ in saved) > 1.5 * sum(second for _, second in saved)

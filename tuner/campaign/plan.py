@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
 from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
+from tuner.campaign.task_gains import expect_gains
 from tuner.campaign.tasks import ScheduledTask, assign_devices, drop_lost, runner_kinds
 from tuner.engine.range_search import COMPARED
+from tuner.engine.task import in_turns
 from tuner.settings import anchor
 from tuner.settings.sections import Settings
 from workers import backend_kinds
@@ -39,12 +43,14 @@ class PlannedTask:
     #: Configs whose results are reused from earlier runs.
     known: int
     estimate_s: float | None
-    #: Why the task is left out, or its share of the time of recorded calls.
+    #: Why the task is left out, or what it is expected to save.
     note: str = ""
+    #: Seconds a day that it is expected to save; 0 where the campaign does not weigh it.
+    gain_s: float = 0.0
 
 
 def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask]:
-    """The tasks that `run_campaign` would carry out on this machine."""
+    """The tasks that `run_campaign` would carry out on this machine, in their order."""
     campaign = adjust_campaign(campaign_of(settings, name), options)
     requested = requested_of(settings, campaign, options)
     check_declarations(requested)
@@ -54,29 +60,51 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
         for number, device in enumerate(backend.find_devices() if backend.timed else ()):
             workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))
     scheduled, notes = assign_devices(requested, workers)
-    scheduled = sorted(scheduled, key=lambda item: -item.requested.share)
-    known = _count_known(settings, options, scheduled)
+    known, gains = _read_store(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
-    lines = [_plan_task(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
+    lines = [
+        (item.requested.kernel.spec, _plan_task(item, number, gain, sum(gains), counted=counted))
+        for item, number, gain in zip(scheduled, known, gains, strict=True)
+    ]
+    ordered = in_turns(lines, lambda pair: ((pair[0], pair[1].device.fingerprint), pair[1].gain_s))
+    now = datetime.now(UTC)
+    planned = _leave_out([line for _, line in ordered], workers, campaign.limit_s(now, now))
     absent = Device("none", "", "")
-    lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
-    return lines
+    planned += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
+    return planned
 
 
-def _count_known(
+def _leave_out(
+    lines: Sequence[PlannedTask], workers: Sequence[WorkerInfo], limit_s: float | None
+) -> list[PlannedTask]:
+    """The lines, where those are skipped that begin after the end of the run."""
+    runners = Counter(worker.device.fingerprint for worker in workers)
+    busy_s: dict[str, float] = defaultdict(float)
+    planned = []
+    for line in lines:
+        device = line.device.fingerprint
+        late = limit_s is not None and busy_s[device] >= limit_s
+        busy_s[device] += (line.estimate_s or 0.0) / max(1, runners[device])
+        note = "; ".join(filter(None, ("left out by the end of the run", line.note)))
+        planned.append(replace(line, mode="skip", note=note) if late else line)
+    return planned
+
+
+def _read_store(
     settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTask]
-) -> list[int]:
-    """How many configs of each task have results in the database that a run would reuse."""
+) -> tuple[list[int], list[float]]:
+    """How many configs of each task have results in the database that a run would reuse, and what
+    each is expected to save."""
     nothing = [0] * len(tasks)
-    if options.fresh:
-        return nothing
     protocol = settings.measure.make_protocol().key
     url = anchor(settings, options.base).database.url
     try:
         with Store.open(url, create=False) as store:
-            return [_known_of(store, item, protocol) for item in tasks]
+            known = [_known_of(store, item, protocol) for item in tasks]
+            gains = expect_gains(tasks, store.list_confirmed)
+            return nothing if options.fresh else known, gains
     except NothingStoredError:
-        return nothing
+        return nothing, expect_gains(tasks, list)
 
 
 def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
@@ -85,7 +113,10 @@ def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
     return sum(space.feasible(trial.config) for trial in found)
 
 
-def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask:
+def _plan_task(
+    item: ScheduledTask, known: int, gain_s: float, all_s: float, *, counted: bool
+) -> PlannedTask:
+    """known: configs with results. gain_s: expected to be saved a day, all_s: by all tasks."""
     space, budget = item.requested.bind(item.device), item.requested.budget.trials_at_most
     size = space.size() if counted or budget is None else None
     trials = space.cardinality() if size is None else size
@@ -103,7 +134,8 @@ def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask
         known=known,
         estimate_s=max(0, trials - known)
         * _seconds_per_trial(item.device.kind, compile_only=item.compile_only),
-        note=f"{item.requested.share:.1%} of the calls' time" if item.requested.share else "",
+        note=f"{gain_s / all_s:.1%} of what is expected to be saved" if gain_s else "",
+        gain_s=gain_s,
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
@@ -33,6 +34,7 @@ from tuner.campaign.options import (
 from tuner.campaign.quarantine import find_quarantined, without_quarantined
 from tuner.campaign.run_files import RunFiles
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
+from tuner.campaign.task_gains import expect_gains
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.toolchain_check import check_tables
@@ -109,6 +111,8 @@ class CampaignRun:
     sources: SourceGuard
     #: The moment on the pool's clock at which the run is to be over; None: no such limit.
     ends_at: float | None = None
+    #: The seconds of the whole run; None: no limit.
+    limit_s: float | None = None
     #: The run that this driver holds; None before it has one.
     _run_id: int | None = None
     _spec: RunSpec = field(init=False)
@@ -148,15 +152,10 @@ class CampaignRun:
         began: float,
     ) -> RunOutcome:
         self._remark(tasks)
-        if not self.options.fresh:
-            unfinished = self._spec.find_unfinished(self.store)
-            if unfinished is not None:
-                lease.check(unfinished)
         pool = started.pool
         # A pool in virtual time brings its own clock.
         clock = pool.clock
-        if (whole_s := self.campaign.wall) is not None:
-            self.ends_at = clock() + whole_s - (time.monotonic() - self.options.started_s)
+        self._begin_or_resume(clock)
         timeout_s = self.settings.pool.connect_timeout * START_TIMEOUTS
         away = find_quarantined(self.store)
         workers = without_quarantined(list(pool.describe_workers() or ()), away)
@@ -169,8 +168,9 @@ class CampaignRun:
             raise KeyboardInterrupt
         run_id, specs, sizes, notes = self._prepare(tasks, workers or ready)
         files = RunFiles(self.settings, self.options, tasks, run_id)
+        engine = Engine(specs, pool.builders, self.campaign.in_flight, sizes)
         driver = Driver(
-            Engine(specs, pool.builders, self.campaign.in_flight, sizes),
+            engine,
             pool,
             self.store.waiting(Patience()),
             run_id=run_id,
@@ -188,7 +188,7 @@ class CampaignRun:
             end = driver.run(ready)
         ended_s = time.monotonic()
         announcer.say("closing", driver.used.known or "ending the run")
-        notes += [driver.used.known] * bool(driver.used.known)
+        notes += filter(None, [driver.used.known, self._remark_on_limit(engine)])
         # Processes end while the results are written.
         unopened = expected is not None and not expected.started
         started.begin_to_close(kill=self.control.killed or unopened)
@@ -197,6 +197,24 @@ class CampaignRun:
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.used.figures())
         outcome = replace(outcome, stage_s=driver.stages.stage_s, began_s=began_s, ended_s=ended_s)
         return files.write(self.store, outcome)
+
+    def _begin_or_resume(self, clock: Callable[[], float]) -> None:
+        """Refuse what another driver carries out, and find when the run is to be over."""
+        unfinished = None if self.options.fresh else self._spec.find_unfinished(self.store)
+        if unfinished is not None:
+            lease.check(unfinished)
+        spent_s = time.monotonic() - self.options.started_s
+        now = datetime.now(UTC) - timedelta(seconds=spent_s)
+        self.limit_s = self.campaign.limit_s(unfinished.started_at if unfinished else now, now)
+        if self.limit_s is not None:
+            self.ends_at = clock() + self.limit_s - spent_s
+
+    def _remark_on_limit(self, engine: Engine) -> str:
+        """What the end of the run has cut short; empty for nothing."""
+        own = self.limit_s == self.campaign.wall
+        limit = "time limit" if own else f"deadline {self.campaign.deadline}"
+        ended = f"the {limit} ended {engine.cut_short} of {len(engine.tasks)} searches"
+        return ended if engine.cut_short else ""
 
     def _remark(self, tasks: list[RequestedTask]) -> None:
         """Say what of this machine's environment workers do not follow, or tuner does not know."""
@@ -232,17 +250,18 @@ class CampaignRun:
             str(self.options.base.resolve()),
             bool(info.environment.get("fresh")),
             self.ends_at,
-            limit_finals(self.campaign.wall, timed / max(1, len(workers))),
+            limit_finals(self.limit_s, timed / max(1, len(workers))),
             read_folder(self.options.base / self.settings.paths.priors),
             self.store.quarantines(),
             self.campaign.reconfirm,
         )
         protocol_key = self.settings.measure.make_protocol().key
         specs, finished = [], []
-        for item in scheduled:
+        gains = expect_gains(scheduled, self.store.list_confirmed)
+        for item, gain in zip(scheduled, gains, strict=True):
             task = ensure_task(self.store, info.run_id, item, protocol_key)
             if task.stage != Stage.DONE:
-                specs.append(specs_of.of(item, task))
+                specs.append(specs_of.of(item, task, gain))
             elif task.place is not None:
                 trials = self.store.trials(task.task_id)
                 finished.append(FinishedSize.of(item.requested.kernel.spec, task, trials))
@@ -282,9 +301,10 @@ def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolS
     of kernels included.
     """
     settings = anchor(settings, options.base)
-    tasks = requested_of(settings, adjust_campaign(campaign_of(settings, name), options), options)
+    campaign = adjust_campaign(campaign_of(settings, name), options)
+    tasks = requested_of(settings, campaign, options)
     check_declarations(tasks)
-    return required_pool(settings, tasks, options.base)
+    return required_pool(settings, tasks, options.base, campaign.priority)
 
 
 def run_campaign(
@@ -324,7 +344,7 @@ def run_campaign(
         sources = SourceGuard.of({id(task.kernel): task.kernel for task in tasks}.values())
     if pool is None:
         create = create_pool or pools.create
-        pool = create(required_pool(settings, tasks, options.base))
+        pool = create(required_pool(settings, tasks, options.base, campaign.priority))
     announcer.say("starting", "starting workers")
     with StartedPool(pool) as started:
         announcer.starting(pool)

@@ -59,7 +59,7 @@ class TaskSpecs:
     #: Whether what earlier runs have settled is confirmed again.
     reconfirm: bool = False
 
-    def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
+    def of(self, item: ScheduledTask, task: TaskInfo, gain: float = 0.0) -> TaskSpec:
         """The spec of a task with its record in the database."""
         from tuner import strategies
 
@@ -103,7 +103,7 @@ class TaskSpecs:
             seed=seed,
             strategy_options=options,
             place=requested.place,
-            share=requested.share,
+            gain=gain,
             joint_dims=kernel.joint_dims,
         )
 

@@ -31,8 +31,17 @@ if TYPE_CHECKING:
     from results_db import Store
 
 
-#: Of matrix products of a GPU, about: 800 TFLOP/s and 4 TB/s.
-_FLOPS_PER_BYTE = 200
+#: Of matrix products of a GPU, and of its memory, about.
+_FLOPS_PER_S, _BYTES_PER_S = 800e12, 4e12
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The calls of one workload in a day."""
+
+    calls: float
+    #: Seconds of the day, where a record tells their share.
+    recorded_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,8 @@ class RequestedTask:
     config: TaskConfig
     #: Where the workload is one of the sizes of a range.
     place: RangePlace | None = None
-    #: The share of the time of the calls of `from_model`, as recorded or as their work tells.
-    share: float = 0.0
+    #: How often it is called, where the campaign says so.
+    load: Load | None = None
 
     def bind(self, device: Device) -> BoundSpace:
         """The search space on a device, narrowed by the campaign; raises when it is empty."""
@@ -111,10 +120,10 @@ def requested_tasks(
     names, each of which some kernel must have. Raises `TunerError` for a kernel that does not
     import, a workload that its kernel rejects, an unknown baseline and a filter without a match.
     """
-    shares: dict[tuple[str, str], float] = {}
+    loads: dict[tuple[str, str], Load] = {}
     named = [
-        replace(task, share=shares.get((task.kernel.name, task.workload.key), 0.0))
-        for line in _list_lines(campaign.tasks, Path(paths[0] if paths else "."), shares)
+        replace(task, load=loads.get((task.kernel.name, task.workload.key), task.load))
+        for line in _list_lines(campaign.tasks, Path(paths[0] if paths else "."), loads)
         for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
     by_kernel: dict[str, list[RequestedTask]] = {}
@@ -141,20 +150,20 @@ def requested_tasks(
 
 
 def _list_lines(
-    lines: Sequence[TaskConfig], folder: Path, shares: dict[tuple[str, str], float]
+    lines: Sequence[TaskConfig], folder: Path, loads: dict[tuple[str, str], Load]
 ) -> Iterator[TaskConfig]:
     """The lines of a campaign, with those of `from_model` replaced by lines of kernels.
 
-    folder: that of config.yaml. shares: gets those of calls, by kernel and workload. What its
-    kernel refuses is left out. Raises `TunerError` for a file that holds no calls, and for an
-    unknown kernel.
+    folder: that of config.yaml. loads: gets those of calls, by kernel and workload. What its kernel
+    refuses is left out. Raises `TunerError` for a file that holds no calls, and for an unknown
+    kernel.
     """
     for line in lines:
         if not line.from_model:
             yield line
             continue
         calls = [each for each in read_calls(folder / line.from_model) if _is_taken(each)]
-        shares |= _find_shares(calls)
+        loads |= _find_loads(calls, line.weight or 1.0)
         for name in dict.fromkeys(call.kernel for call in calls):
             kept = [dict(each.dims) for each in calls if each.kernel == name]
             changes = {"kernel": name, "workloads": kept, "from_model": ""}
@@ -162,18 +171,27 @@ def _list_lines(
                 yield line.model_copy(update=changes)
 
 
-def _find_shares(calls: Sequence[ModelCall]) -> dict[tuple[str, str], float]:
-    """The shares of calls of their time, by kernel and workload: as recorded, else from their
-    numbers and the work of each, where a byte costs as much as 200 operations."""
-    measured, found = any(each.share is not None for each in calls), {}
+def _find_loads(calls: Sequence[ModelCall], runs: float) -> dict[tuple[str, str], Load]:
+    """The loads of calls, by kernel and workload. runs: how often a day what was recorded is run.
+
+    Where shares of the time were recorded, they divide the time that all calls have by their work.
+    """
+    shared, found, whole_s = sum(each.share or 0.0 for each in calls), {}, 0.0
     for each in calls:
         kernel = registry.load(each.kernel)
         workload = guarded_calls.order_dims(kernel, each.workload)
-        cost = kernel.cost(workload)
-        work = each.count * max(cost.flops, _FLOPS_PER_BYTE * cost.bytes)
-        found[each.kernel, workload.key] = (each.share or 0.0) if measured else work
-    total = 1.0 if measured else sum(found.values())
-    return {key: value / total for key, value in found.items()}
+        whole_s += runs * each.count * estimate_s(kernel, workload)
+        found[each.kernel, workload.key] = each
+    return {
+        key: Load(runs * e.count, whole_s * (e.share or 0.0) / shared if shared else None)
+        for key, e in found.items()
+    }
+
+
+def estimate_s(kernel: Kernel, workload: Workload) -> float:
+    """The time of a call as its work tells; of different devices it tells only the order."""
+    cost = kernel.cost(workload)
+    return max(cost.flops / _FLOPS_PER_S, cost.bytes / _BYTES_PER_S)
 
 
 def _is_taken(call: ModelCall) -> bool:
@@ -250,6 +268,7 @@ def _tasks_of(
             budget=_merge(campaign.budget, line.budget),
             strategy=strategy,
             config=line,
+            load=None if line.weight is None else Load(line.weight),
         )
 
 

@@ -29,7 +29,9 @@ START_TIMEOUTS = 4
 _log = logging.getLogger(__name__)
 
 
-def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path) -> PoolSpec:
+def required_pool(
+    settings: Settings, tasks: Sequence[RequestedTask], base: Path, priority: int = 0
+) -> PoolSpec:
     """The spec of a pool that can serve these tasks.
 
     base: the folder of config.yaml, an import path of the workers.
@@ -47,6 +49,7 @@ def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path
         address=pool.address,
         connect_timeout_s=pool.connect_timeout,
         options={kind: pool.options_of(kind) for kind in kinds},
+        priority=priority,
         paths=(str(base.resolve()),),
         torch_free=all(registry.compiles_without_torch(task.kernel.spec) for task in tasks),
     )

@@ -48,6 +48,7 @@ _PLAN: tuple[Column[PlannedTask], ...] = (
     Column("known"),
     Column("minutes", lambda task: None if task.estimate_s is None else task.estimate_s / 60),
     Column("note"),
+    Column("gain_s", heading=None),
 )
 #: Campaigns that an error lists.
 _LISTED = 8

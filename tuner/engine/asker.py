@@ -34,6 +34,8 @@ class Asker:
         self._budget = spec.budget.halve() if spec.awaits_bits else spec.budget
         #: No further config is asked, unless the default config fails.
         self.stopped = False
+        #: The end of the run has stopped it.
+        self.cut_short = False
         #: The last attempt to ask found no config. Later results may change that.
         self.waiting_for_results = False
         self._spec = spec
@@ -116,6 +118,8 @@ class Asker:
         budget = self._budget
         left = math.inf if budget.trials is None else budget.trials - len(self._trials)
         if self.stopped or self._closed or left <= 0:
+            over = budget.is_over(self._now, self.finals_s)
+            self.cut_short = self.cut_short or (over and left > 0 and not self.stopped)
             self.stopped = True
             return None
         first = self._start.next_untried(self._trials)

@@ -69,7 +69,8 @@ class Engine:
     _finals_time: FinalsTime = field(default_factory=FinalsTime)
 
     def __post_init__(self) -> None:
-        self.tasks = in_turns(Task(Search(spec)) for spec in self.specs)
+        specs = in_turns(self.specs, lambda s: ((s.kernel, s.device.fingerprint), s.gain))
+        self.tasks = [Task(Search(spec)) for spec in specs]
         self._builds = BuildQueue(self.dispatcher, self.builders)
         self._ranges = RangeSearches(self.tasks, self.finished_sizes)
 
@@ -89,6 +90,11 @@ class Engine:
         limit = 0 if isinstance(event, Measured) else _BUILDS_PER_EVENT
         instructions += self._advance(now, limit)
         return sorted(instructions, key=lambda each: not isinstance(each, Measure | Build))
+
+    @property
+    def cut_short(self) -> int:
+        """How many searches the end of the run has stopped."""
+        return sum(task.search.asker.cut_short for task in self.tasks)
 
     def finals_left_s(self, now: float) -> float:
         """Expected seconds of all finals that are not over."""

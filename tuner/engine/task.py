@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from results_db.stored_records import (
     BaselineRecord,
@@ -24,10 +25,11 @@ from tuner.engine.search import Search
 from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial_records import of_build, of_duplicate_binary, of_failed_build
 from tuner.engine.trial_table import Trial, TrialState
-from workers.job_records import Failure, KernelRef, Measurement, Mode
+from workers.job_records import Failure, Measurement, Mode
 from workers.measure.timers.methods import METHODS
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: A search does not wait for builds alone that take longer than this many seconds, and than this
 #: many times the median build: their code does not fit into the registers.
@@ -250,18 +252,20 @@ class Task:
         return instructions
 
 
-def in_turns(tasks: Iterable[Task]) -> list[Task]:
-    """Tasks in the order in which they are opened: those of the largest share of time first, of
+def in_turns(tasks: Iterable[T], describe: Callable[[T], tuple[Hashable, float]]) -> list[T]:
+    """Tasks in the order in which they are opened: those of the largest expected gain first, of
     equal ones the first task of each kernel, then the second.
+
+    describe: the kernel and device of a task, and its expected gain.
 
     Kernels differ in how busy they keep builders and devices; mixing them keeps both busy. Later
     tasks of a kernel start from the winners of its earlier tasks.
     """
-    seen: Counter[tuple[KernelRef, str]] = Counter()
+    seen: Counter[Hashable] = Counter()
 
-    def turn(task: Task) -> tuple[float, int]:
-        kernel = task.spec.kernel, task.spec.device.fingerprint
+    def turn(task: T) -> tuple[float, int]:
+        kernel, gain = describe(task)
         seen[kernel] += 1
-        return -task.spec.share, seen[kernel]
+        return -gain, seen[kernel]
 
     return sorted(tasks, key=turn)

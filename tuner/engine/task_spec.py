@@ -66,8 +66,12 @@ class TaskBudget:
         return (
             (self.device_s is not None and device_s >= self.device_s)
             or (self.search_s is not None and searched_s >= self.search_s)
-            or (self.ends_at is not None and now + finals_s >= self.ends_at)
+            or self.is_over(now, finals_s)
         )
+
+    def is_over(self, now: float, finals_s: float) -> bool:
+        """Whether the whole run has no time left but for finals."""
+        return self.ends_at is not None and now + finals_s >= self.ends_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +119,8 @@ class TaskSpec(MeasuredTask):
     strategy_options: Mapping[str, object] = field(default_factory=dict)
     #: Where the workload is one of the sizes of a range.
     place: RangePlace | None = None
-    #: Of the time that a run may save: tasks with larger ones are opened first.
-    share: float = 0.0
+    #: What it is expected to save: tasks with larger ones are opened first.
+    gain: float = 0.0
     #: The dims whose workloads have one config in common (`Kernel.joint_dims`).
     joint_dims: Sequence[str] = ()
     #: Under `batch_invariant`: the bits that rows have in the whole range, once they are chosen.

@@ -56,6 +56,14 @@ def read_window(text: str) -> Window:
     return Window(start, length, period)
 
 
+def find_next(text: str, after: datetime) -> datetime:
+    """When a day, date or time is next, or a day ends; a date also where it is over. Of local times
+    without their time zone. Raises `ValueError`."""
+    offset, period, whole = _read_side(text)
+    at = _ORIGIN + offset + (_DAY if whole else timedelta(0))
+    return at if period is None else after + period - (after - at) % period
+
+
 def _read_side(text: str) -> tuple[timedelta, timedelta | None, bool]:
     """Where a side is, after what it comes again, and whether it is a whole day."""
     found = _SIDE.fullmatch(text.strip().lower())

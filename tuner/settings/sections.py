@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -243,6 +244,9 @@ class TaskConfig(SettingsSection):
     or a folder of TUNER_RECORD."""
     workloads: Literal["all"] | list[dict[str, Scalar]] = "all"
     """`all` (the kernel's own), or a list of dims: `[{M: 32, N: 8192, dtype: bfloat16}]`."""
+    weight: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Calls a day of each workload; of `from_model`, how many times a day what was recorded is run.
+    Tasks that save most are tuned first."""
     targets: list[str] | None = None
     """Replaces the campaign's targets."""
     budget: Budget | None = None
@@ -269,6 +273,13 @@ def _check_window(text: str) -> str:
     from tuner.schedule.blackout import read_window
 
     read_window(text)
+    return text
+
+
+def _check_deadline(text: str) -> str:
+    from tuner.schedule.blackout import find_next
+
+    find_next(text, datetime.min)
     return text
 
 
@@ -303,7 +314,7 @@ class CheckConfig(SettingsSection):
 
 
 #: Keys of a campaign that do not change its searches, and keys that may stand beside `check`.
-_NOT_WORK = {"schedule", "description", "wall", "regressions", "check"}
+_NOT_WORK = {"schedule", "description", "wall", "deadline", "priority", "regressions", "check"}
 BESIDE_CHECK = {"schedule", "description", "check"}
 
 
@@ -328,6 +339,11 @@ class CampaignConfig(SettingsSection):
     wall: Seconds | None = None
     """Wall-clock time of a run from the start of its command, finals included; `--wall` replaces
     it."""
+    deadline: Annotated[str, AfterValidator(_check_deadline)] | None = None
+    """When a run is to be over, finals included: `07:00`, `Mon 06:00` or `2026-12-24 12:00`, next
+    after it began, in the schedule's time zone or, without one, the machine's."""
+    priority: int = Field(default=0, ge=-10, le=10)
+    """Of jobs that wait for a device, those of a higher one go first, also between campaigns."""
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
     reconfirm: bool = False
@@ -341,7 +357,23 @@ class CampaignConfig(SettingsSection):
 
     def describe_work(self) -> dict[str, Any]:
         """What the runs of the campaign do, as JSON types; a resumed run does the same."""
-        return self.model_dump(mode="json", exclude=_NOT_WORK)
+        order = {"tasks": {"__all__": {"weight"}}}
+        return self.model_dump(mode="json", exclude={**dict.fromkeys(_NOT_WORK, True), **order})
+
+    def limit_s(self, began: datetime, now: datetime) -> float | None:
+        """The most seconds from now on that a run has which began then; None: no limit."""
+        limits = [] if self.wall is None else [self.wall]
+        if self.deadline is not None:
+            from zoneinfo import ZoneInfo
+
+            from tuner.schedule.blackout import find_next
+
+            zone = ZoneInfo(self.schedule.timezone) if self.schedule else None
+            local = began.astimezone(zone)
+            ends_at = find_next(self.deadline, local.replace(tzinfo=None))
+            ends_at = ends_at.replace(tzinfo=zone) if zone else ends_at.astimezone()
+            limits.append(max(0.0, (ends_at - now).total_seconds()))
+        return min(limits, default=None)
 
 
 class DatabaseConfig(SettingsSection):
