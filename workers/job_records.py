@@ -387,6 +387,8 @@ class PoolSpec:
     connect_timeout_s: float = 30.0
     #: Keyword arguments of backends, by kind.
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    #: Whether its workers reserve the CPUs and GPUs of a cluster.
+    reserve: bool = True
     #: Of its runners among those of all pools that wait for one device: -10 to 10.
     priority: int = 0
     #: Import paths of kernels.

@@ -63,6 +63,23 @@ def test_a_client_without_the_token_is_refused(cluster: Cluster, tmp_path, envir
     assert "hint: set RAY_AUTH_MODE=token" in refused.stderr
 
 
+def test_a_pool_that_reserves_nothing_has_workers_where_all_is_reserved(cluster: Cluster):
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("sharing.py")), cluster.address],
+        env=cluster.environment,
+        cwd=cluster.shared,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["answers"] == ["1"]
+    assert found["gpus"] == 2
+    homes = found["homes"]
+    assert sorted([homes["cuda-0"], homes["cuda-1"]]) == [["gpus", 0], ["gpus", 1]]
+    assert sorted([homes["cpu-0"], homes["cpu-1"]]) == [["gpus", 0], ["plain", 0]]
+
+
 def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: Cluster):
     command = [sys.executable, str(Path(__file__).with_name("placing.py")), cluster.address]
     command.append(cluster.dashboard)

@@ -36,15 +36,15 @@ def test_there_is_a_runner_for_every_gpu_and_for_every_node_with_processors(node
     assert len({slot.worker_id for slot in slots}) == len(slots)
 
 
-@given(_nodes, st.integers(0, 30))
-def test_runners_are_spread_evenly_over_nodes_that_have_processors(nodes, count):
-    taken: list[str] = []
+@given(_nodes, st.integers(0, 30), st.booleans())
+def test_runners_are_spread_evenly_over_nodes_or_gpus_that_are_not_reserved(nodes, count, gpus):
+    taken: list[tuple[str, int]] = []
     for _ in range(count):
-        node = ray_nodes.home(nodes, taken)
-        if node is None:
+        place = ray_nodes.home(nodes, taken, gpus=gpus)
+        if place is None:
             break
-        taken.append(node.node_id)
-    able = {node.node_id for node in nodes if node.cpus}
+        taken.append(place)
+    able = {(n.node_id, at) for n in nodes for at in range(n.gpus if gpus else n.cpus > 0)}
     assert len(taken) == (count if able else 0)
     counts = Counter(taken)
     assert set(counts) <= able

@@ -49,6 +49,7 @@ def required_pool(
         address=pool.address,
         connect_timeout_s=pool.connect_timeout,
         options={kind: pool.options_of(kind) for kind in kinds},
+        reserve=pool.reserve,
         priority=priority,
         paths=(str(base.resolve()),),
         torch_free=all(registry.compiles_without_torch(task.kernel.spec) for task in tasks),

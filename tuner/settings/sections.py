@@ -438,6 +438,8 @@ class PoolConfig(SettingsSection):
     child processes of the command."""
     address: str | None = None
     """`auto` or HOST:PORT joins a Ray cluster; with kind `ray`, null starts Ray on this machine."""
+    reserve: bool = True
+    """Whether workers reserve the CPUs and GPUs of a Ray cluster; else campaigns share them."""
     builders: int | None = Field(default=None, gt=0, le=10_000)
     """Builders at once; null: as many as the machines have processors for."""
     devices: dict[str, DeviceConfig] = Field(default_factory=dict)

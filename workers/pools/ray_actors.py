@@ -95,7 +95,7 @@ class BuilderActor:
 
 
 class RunnerActor:
-    """One runner. Ray assigns a device to this process; its child inherits it as number 0.
+    """One runner. A device that Ray assigns to this process is its number 0, as its child's.
 
     door: as for `BuilderActor`.
     """
@@ -107,10 +107,9 @@ class RunnerActor:
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
         backend = backend_kinds.spec(slot.kind)
-        index = 0 if backend.ray_gpus else slot.index
         self._moved = _find_moved_folder(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
-        launch, cores = _processors(slot.kind) if backend.accelerator else (None, frozenset())
+        launch, cores = _processors(slot) if backend.accelerator else (None, frozenset())
         # The server of builders is not started: these are in other processes.
         self._servers = DistantServers(door) if door else PoolServers((slot.kind,), paths, cwd)
         server = self._servers.find(WorkerRole.RUNNER, slot.kind)
@@ -118,7 +117,7 @@ class RunnerActor:
         standbys.start()
         self._runner = DeviceRunner(
             slot.kind,
-            index,
+            slot.index,
             slot.worker_id,
             options,
             paths,
@@ -160,11 +159,13 @@ def _gpus() -> int:
     return sum(node.gpus for node in ray_nodes.alive() if node.node_id == here)
 
 
-def _processors(kind: str) -> tuple[int | None, frozenset[int]]:
-    """The launching processor of the GPU that Ray assigned to this process, and the others."""
+def _processors(slot: WorkerSlot) -> tuple[int | None, frozenset[int]]:
+    """The launching processor of the slot's GPU, and the others."""
     gpus = max(1, _gpus())
     launch, rest = shares(range(gpus))
-    return (launch.get(number(kind, 0) % gpus), rest) if launch else (None, frozenset())
+    return (
+        (launch.get(number(slot.kind, slot.index) % gpus), rest) if launch else (None, frozenset())
+    )
 
 
 def _find_moved_folder(cwd: str) -> MovedFolder:

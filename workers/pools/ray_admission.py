@@ -96,7 +96,7 @@ class Admission:
     def _ask(self, node: ray_nodes.Node) -> Any:
         options = {"num_cpus": 0, "max_retries": 0, "runtime_env": self._runtime_env}
         question = ray.remote(_make_question()).options(
-            scheduling_strategy=ray_nodes.on(node), **options
+            scheduling_strategy=ray_nodes.on(node.node_id), **options
         )
         return question.remote()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from search_spaces.records import Device
 from workers import backend_kinds
 from workers.device import find_devices
 from workers.pools.ray_cluster import connect, ray
+
+#: Ray's id of a node, and the number of a GPU there; 0 for runners of other kinds.
+Home: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +62,35 @@ def builder_cpus(cpus: int, runners: int) -> int:
     return 1 if cpus > runners else 0
 
 
-def home(nodes: Sequence[Node], taken: Iterable[str]) -> Node | None:
-    """The node for the next runner without a device that Ray knows: the one with the fewest.
+def home(nodes: Sequence[Node], taken: Iterable[Home], *, gpus: bool = False) -> Home | None:
+    """The place of the next runner for which Ray reserves no device: the one with the fewest.
 
-    taken: the node of each such runner, by id. None if no node has CPUs.
+    taken: that of each such runner. gpus: whether it is one of a GPU; else any node with CPUs is.
+    None if there is no such place.
     """
     runners = Counter(taken)
-    candidates = [node for node in nodes if node.cpus > 0]
-    return min(candidates, key=lambda node: runners[node.node_id], default=None)
+    candidates = [
+        (node.node_id, number)
+        for node in nodes
+        for number in range(node.gpus if gpus else node.cpus > 0)
+    ]
+    return min(candidates, key=lambda place: runners[place], default=None)
 
 
-def on(node: Node) -> Any:
+def on(node_id: str) -> Any:
     """Ray's scheduling strategy for this node and no other.
 
     The soft form does not suffice: with it Ray 2.60 places actors without resources anywhere.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
+    return NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
+
+
+def show_devices(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment with all devices, which Ray hides from actors and tasks that request none."""
+    variables = {**runtime_env.get("env_vars", {}), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    return {**runtime_env, "env_vars": variables}
 
 
 # -- the devices of a cluster's nodes, determined by a task on each node ---------------------------
@@ -103,13 +117,11 @@ def survey(
 def _start_survey(
     node: Node, kinds: tuple[str, ...], runtime_env: dict[str, dict[str, str]]
 ) -> ray.ObjectRef:
-    # By default Ray hides the GPUs from tasks that request none.
-    variables = {**runtime_env.get("env_vars", {}), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     task = ray.remote(_find_devices).options(
         num_cpus=0,
         max_retries=0,
-        scheduling_strategy=on(node),
-        runtime_env={**runtime_env, "env_vars": variables},
+        scheduling_strategy=on(node.node_id),
+        runtime_env=show_devices(runtime_env),
     )
     return task.remote(kinds, node)
 

@@ -83,8 +83,8 @@ class _ActorState:
     faults: int = 0
     #: When to ask again whether it is ready; 0 for never.
     retry_at: float = 0.0
-    #: Ray's id of the node that the pool chose; empty where Ray chooses.
-    home: str = ""
+    #: Where the pool has placed it; None where Ray chooses.
+    home: ray_nodes.Home | None = None
     #: Ray's id of the node from which the actor answered last.
     node: str = ""
     #: Whether a builder has loaded its compilers.
@@ -312,7 +312,8 @@ class RayPool(Pool):
         plan, door = self._plan, self._door.path if self._door is not None else ""
         if state.slot is None:
             # One CPU also for the builders of a local Ray, which nobody else uses.
-            common |= {"num_cpus": self._builder_cpus, "max_concurrency": len(names) + 1}
+            cpus = self._builder_cpus if self._spec.reserve else 0
+            common |= {"num_cpus": cpus, "max_concurrency": len(names) + 1}
             make = ray.remote(BuilderActor).options(num_gpus=0, **self._elsewhere(), **common)
             kinds = tuple(kind for kind, count in sorted(self._spec.runners.items()) if count != 0)
             free = self._spec.torch_free
@@ -320,14 +321,21 @@ class RayPool(Pool):
                 names, plan.build_options, plan.paths, plan.cwd, kinds, free, door
             )
         else:
-            backend = backend_kinds.spec(state.slot.kind)
-            needs = backend.ray_resources()
-            # Ray places the devices it knows. Of the others, two on one node would disturb each
+            backend, slot = backend_kinds.spec(state.slot.kind), state.slot
+            needs, reserve = backend.ray_resources(), self._spec.reserve
+            # Ray places the devices it reserves. Of the others, two on one node would disturb each
             # other's times, so the pool spreads them.
-            where = "SPREAD" if backend.ray_gpus or not backend.timed else self._place(state)
+            where = "SPREAD"
+            if backend.timed and not (backend.ray_gpus and reserve):
+                where = self._place(state, gpus=backend.ray_gpus > 0)
             common |= self._elsewhere() if where == "SPREAD" else {}
+            if backend.ray_gpus:
+                slot = replace(slot, index=0 if reserve or state.home is None else state.home[1])
+            if not reserve:
+                needs = dict.fromkeys(needs, 0.0)
+                common["runtime_env"] = ray_nodes.show_devices(self._cluster.runtime_env)
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
-            state.actor = make.remote(state.slot, plan.paths, plan.cwd, door)
+            state.actor = make.remote(slot, plan.paths, plan.cwd, door)
 
     def _elsewhere(self) -> dict[str, Any]:
         """The option of an actor that keeps it from nodes that are refused."""
@@ -339,14 +347,19 @@ class RayPool(Pool):
         nodes = ray_nodes.alive()
         return self._admission.admit(nodes) if self._admission is not None else nodes
 
-    def _place(self, state: _ActorState) -> Any:
-        """The node with the fewest such runners. When it dies, they are created on another."""
-        taken = [other.home for other in self._states if other is not state]
-        node = ray_nodes.home(self._find_nodes(), taken)
-        if node is None:
-            return "SPREAD"
-        state.home = node.node_id
-        return ray_nodes.on(node)
+    def _place(self, state: _ActorState, *, gpus: bool) -> Any:
+        """The place with the fewest such runners. When its node dies, they are created elsewhere.
+
+        gpus: whether it is a runner of a GPU.
+        """
+        alike = [
+            other
+            for other in self._states
+            if other.slot is not None and gpus == (backend_kinds.spec(other.slot.kind).ray_gpus > 0)
+        ]
+        taken = [other.home for other in alike if other is not state and other.home is not None]
+        state.home = ray_nodes.home(self._find_nodes(), taken, gpus=gpus)
+        return "SPREAD" if state.home is None else ray_nodes.on(state.home[0])
 
     def _survey_nodes(self) -> None:
         """Create actors for nodes that have joined.
