@@ -78,8 +78,7 @@ class MachineLock:
             self._descriptor = -1
 
     def mark(self, byte: int, *, free: bool = False) -> None:
-        """Mark a byte for as long as the file is open, or free it. The system ends marks as it ends
-        the lock, and does not let them exclude anybody."""
+        """Mark a byte for as long as the file is open, or free it. A mark excludes nobody."""
         kind = fcntl.F_UNLCK if free else fcntl.F_RDLCK
         with suppress(OSError):
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, 0, byte, 1, 0))
@@ -153,10 +152,9 @@ class Place(NamedTuple):
 class DeviceLock:
     """The lock of one device, which all who wait for it get in turns. For one thread at a time.
 
-    Equal priorities are served as they come. A higher one goes first, and the device is kept free
-    for a moment for its next job, but of jobs that came later at most `MOST_PASSES` pass another
-    for each step of priority. A place in the line is the lock of one byte behind the end of an
-    empty file, so whoever ends has lost it. Where files have no such locks, nobody passes the rest.
+    Equal priorities are served as they come. A higher one goes first, and the device is kept for
+    its next job for a moment, but for each step of priority at most `MOST_PASSES` later jobs pass
+    another. A place in the line is the lock of one byte of a file, so whoever ends has lost it.
 
     name: as for `MachineLock`. what: the device in messages. priority: to +-`MOST_PRIORITY`.
     """
@@ -191,9 +189,8 @@ class DeviceLock:
         """Take a place at the end of the line; false while another one is taken."""
         if not self._line.take():
             return False
-        numbers = [place.number for place in self._list_others()]
-        numbers += [self._place.number] if self._place is not None else []
-        self._move(Place(1 + max(numbers, default=0), self._priority))
+        last = max(each.number for each in (self._place or Place(0, 0), *self._list_others()))
+        self._move(Place(last + 1, self._priority))
         self._line.release()
         return True
 

@@ -62,13 +62,13 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     scheduled, notes = assign_devices(requested, workers)
     known, gains = _read_store(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
-    lines = [
-        (item.requested.kernel.spec, _plan_task(item, number, gain, sum(gains), counted=counted))
-        for item, number, gain in zip(scheduled, known, gains, strict=True)
-    ]
-    ordered = in_turns(lines, lambda pair: ((pair[0], pair[1].device.fingerprint), pair[1].gain_s))
+    rows = zip(scheduled, known, gains, strict=True)
+    ordered = in_turns(
+        rows, lambda row: ((row[0].requested.kernel.spec, row[0].device.fingerprint), row[2])
+    )
+    lines = [_plan_task(*row, sum(gains), counted=counted) for row in ordered]
     now = datetime.now(UTC)
-    planned = _leave_out([line for _, line in ordered], workers, campaign.limit_s(now, now))
+    planned = _leave_out(lines, workers, campaign.limit_s(now, now))
     absent = Device("none", "", "")
     planned += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return planned
@@ -85,7 +85,7 @@ def _leave_out(
         device = line.device.fingerprint
         late = limit_s is not None and busy_s[device] >= limit_s
         busy_s[device] += (line.estimate_s or 0.0) / max(1, runners[device])
-        note = "; ".join(filter(None, ("left out by the end of the run", line.note)))
+        note = f"left out by the end of the run; {line.note}".rstrip("; ")
         planned.append(replace(line, mode="skip", note=note) if late else line)
     return planned
 

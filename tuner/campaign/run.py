@@ -213,8 +213,8 @@ class CampaignRun:
         """What the end of the run has cut short; empty for nothing."""
         own = self.limit_s == self.campaign.wall
         limit = "time limit" if own else f"deadline {self.campaign.deadline}"
-        ended = f"the {limit} ended {engine.cut_short} of {len(engine.tasks)} searches"
-        return ended if engine.cut_short else ""
+        cut = sum(task.search.asker.cut_short for task in engine.tasks)
+        return f"the {limit} ended {cut} of {len(engine.tasks)} searches" if cut else ""
 
     def _remark(self, tasks: list[RequestedTask]) -> None:
         """Say what of this machine's environment workers do not follow, or tuner does not know."""

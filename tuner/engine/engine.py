@@ -91,11 +91,6 @@ class Engine:
         instructions += self._advance(now, limit)
         return sorted(instructions, key=lambda each: not isinstance(each, Measure | Build))
 
-    @property
-    def cut_short(self) -> int:
-        """How many searches the end of the run has stopped."""
-        return sum(task.search.asker.cut_short for task in self.tasks)
-
     def finals_left_s(self, now: float) -> float:
         """Expected seconds of all finals that are not over."""
         return self._finals_time.left_s(self.list_expected(), len(self.dispatcher.workers), now)

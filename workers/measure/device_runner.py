@@ -92,7 +92,6 @@ class DeviceRunner:
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options = dict(options or {})
         standby = bool(options.pop("standby", backend_kinds.spec(kind).standby))
-        self._priority = priority
         arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
         if launch_core is not None:
             _log.info("%s launches from processor %d", self._worker_id, launch_core)
@@ -121,7 +120,7 @@ class DeviceRunner:
             )
 
         self._children = ChildWithStandby(make, self._prepare_standby, standby=standby)
-        self._kind, self._index = kind, index
+        self._kind, self._index, self._priority = kind, index, priority
         self._device: Device | None = None
         #: The lock with a place in the line for the device, and what guards it.
         self._lock: DeviceLock | None = None

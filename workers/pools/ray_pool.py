@@ -348,10 +348,7 @@ class RayPool(Pool):
         return self._admission.admit(nodes) if self._admission is not None else nodes
 
     def _place(self, state: _ActorState, *, gpus: bool) -> Any:
-        """The place with the fewest such runners. When its node dies, they are created elsewhere.
-
-        gpus: whether it is a runner of a GPU.
-        """
+        """The place with the fewest such runners; when its node dies, they move to another one."""
         alike = [
             other
             for other in self._states
