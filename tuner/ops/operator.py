@@ -289,9 +289,11 @@ class Operator(Generic[Result]):
 
     def _make_decision(self, arguments: Sequence[Any]) -> Decision:
         device, empty = _device_of(arguments), _has_empty(arguments)
-        if not _takes_kernels(device) or empty:
-            why = "an argument is empty" if empty else f"no kernel runs on {device.type}"
-            return Decision(Choice(EAGER, why), "", None)
+        if empty:
+            return Decision(Choice(EAGER, "an argument is empty"), "", None)
+        if not _takes_kernels(device):
+            warn_of_torch(f"{self.name} on {device.type}")
+            return Decision(Choice(EAGER, f"no kernel runs on {device.type}"), "", None)
         problem = self._problem(*arguments)
         if problem is None:
             return self._decide_of_copies(arguments)

@@ -101,7 +101,7 @@ class CandidatePoints:
             self._rows.append([
                 each
                 for name, codes in self._codes.items()
-                for each in codes[_typed(config[name]) if name in config else None]
+                for each in codes[_add_type(config[name]) if name in config else None]
             ])  # fmt: skip
             self._features.append(self.space.features(config))
             self._x = None
@@ -117,18 +117,18 @@ def _code(parameter: Parameter) -> dict[tuple[type, Value] | None, list[float]]:
         codes = [parameter.encode(value) for value in values]
     elif len(values) <= _MOST_APART:
         apart = np.eye(len(values)).tolist()
-        return {None: [0.5] * len(values)} | dict(zip(map(_typed, values), apart, strict=True))
+        return {None: [0.5] * len(values)} | dict(zip(map(_add_type, values), apart, strict=True))
     else:
         codes = list(range(len(values)))
     low, high = codes[0], codes[-1]
     found = {
-        _typed(each): [(code - low) / (high - low)]
+        _add_type(each): [(code - low) / (high - low)]
         for each, code in zip(values, codes, strict=True)
     }
     return {None: [0.5]} | found
 
 
-def _typed(value: Value) -> tuple[type, Value]:
+def _add_type(value: Value) -> tuple[type, Value]:
     """As `same_value` tells values apart."""
     return type(value), value
 
