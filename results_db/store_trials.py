@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,10 @@ from results_db.convert import record_of, reuse_key, trial_record, workload_of, 
 from results_db.query import TRIALS, UNFINISHED, split_values
 from results_db.stored_records import FoundTrial, Source, Stage, TaskKey, TrialFilter, TrialRecord
 from results_db.tables import (
+    COPIED,
     DEVICE,
     KERNEL,
+    MEASURED,
     MEASUREMENT,
     RUN,
     TASK,
@@ -47,7 +49,7 @@ class TrialStore(Transactions):
         newest = (
             select(func.max(TRIAL.c.id))
             .select_from(TRIAL.join(TASK))
-            .where(TASK.c.reuse_key == reuse_key(key), TRIAL.c.source != Source.REUSED)
+            .where(TASK.c.reuse_key == reuse_key(key), MEASURED)
             .group_by(TRIAL.c.config_hash)
         )
         return self._read_newest(newest, exclude_task)
@@ -68,6 +70,7 @@ class TrialStore(Transactions):
                 DEVICE.c.fingerprint == key.device.fingerprint,
                 TOOLCHAIN.c.key == key.toolchain.key,
                 TASK.c.protocol == key.protocol,
+                MEASURED,
                 TRIAL.c.status == Status.CORRECT,
                 TRIAL.c.source.in_((Source.MEASURED, Source.VERIFIED)),
                 TRIAL.c.binary_hash != "",
@@ -114,18 +117,47 @@ class TrialStore(Transactions):
 
         return self._read(find)
 
-    def find_prunable(self, runs: Sequence[int]) -> list[FoundTrial]:
-        """The trials of these runs, without those whose results another run has taken over.
+    def count_prunable(self, runs: Sequence[int]) -> dict[int, int]:
+        """How many trials `prune` would delete of each of these runs that has any."""
+        taken = self._find_taken(runs)
+        query = select(TASK.c.run_id, TASK.c.id, func.count()).select_from(TRIAL.join(TASK))
+        query = query.where(TASK.c.run_id.in_(runs)).group_by(TASK.c.run_id, TASK.c.id)
+        counts: Counter[int] = Counter()
+        for run_id, task_id, trials in self._read(lambda each: each.execute(query).all()):
+            counts[run_id] += trials - len(taken.get(task_id, ()))
+        return {run_id: trials for run_id, trials in counts.items() if trials}
 
-        What such a trial was copied from, itself or through other copies, is left out too.
+    def prune(self, runs: Sequence[int]) -> int:
+        """Delete the trials of these runs, without those whose results another run has taken over;
+        returns their number.
+
+        What such a trial was copied from, itself or through other copies, is left too. Each task
+        is one transaction. Raises `LeaseLostError` for a run that a driver holds.
         """
-        copied = select(TRIAL.c.copied_from.label("attempt")).where(TRIAL.c.copied_from != "")
-        by_others = copied.join(TASK).where(TASK.c.run_id.not_in(runs))
-        taken = by_others.cte("taken", recursive=True)
+        taken = self._find_taken(runs)
+        query = select(TASK.c.id).where(TASK.c.run_id.in_(runs)).order_by(TASK.c.id)
+        return sum(
+            self._write_task(
+                task_id, partial(_prune, task_id=task_id, taken=taken.get(task_id, frozenset()))
+            )
+            for task_id in self._read(lambda each: each.scalars(query).all())
+        )
+
+    def _find_taken(self, runs: Sequence[int]) -> dict[int, set[str]]:
+        """By task of these runs, the attempts whose results another run has, or has through
+        others."""
+        copied = select(TRIAL.c.copied_from.label("attempt")).where(COPIED)
+        taken = copied.join(TASK).where(TASK.c.run_id.not_in(runs)).cte("taken", recursive=True)
         taken = taken.union(copied.join(taken, TRIAL.c.attempt_id == taken.c.attempt))
-        free = TRIAL.c.attempt_id.not_in(select(taken.c.attempt))
-        query = _FOUND.where(TASK.c.run_id.in_(runs), free)
-        return self._read(lambda each: [_record(row) for row in each.execute(query)])
+        query = select(TRIAL.c.task_id, TRIAL.c.attempt_id).select_from(
+            taken.join(TRIAL, TRIAL.c.attempt_id == taken.c.attempt).join(TASK)
+        )
+        found: dict[int, set[str]] = defaultdict(set)
+        for task_id, attempt in self._read(
+            lambda each: each.execute(query.where(TASK.c.run_id.in_(runs))).all()
+        ):
+            found[task_id].add(attempt)
+        return found
 
     def list_kernels(self) -> list[str]:
         """The names of all kernels that have tasks."""
@@ -190,15 +222,20 @@ def _find_related(connection: Connection, attempts: set[str]) -> set[str]:
         found: set[str] = set()
         for part in split_values(sorted(new)):
             found |= set(
-                connection.scalars(select(TRIAL.c.attempt_id).where(TRIAL.c.copied_from.in_(part)))
+                connection.scalars(
+                    select(TRIAL.c.attempt_id).where(COPIED, TRIAL.c.copied_from.in_(part))
+                )
             )
-            sources = select(TRIAL.c.copied_from).where(
-                TRIAL.c.attempt_id.in_(part), TRIAL.c.copied_from != ""
-            )
+            sources = select(TRIAL.c.copied_from).where(TRIAL.c.attempt_id.in_(part), COPIED)
             found |= set(connection.scalars(sources))
         new = found - known
         known |= new
     return known - attempts
+
+
+def _prune(connection: Connection, task_id: int, taken: Collection[str]) -> int:
+    stored = connection.scalars(select(TRIAL.c.attempt_id).where(TRIAL.c.task_id == task_id))
+    return _forget(connection, task_id, [each for each in stored if each not in taken])
 
 
 def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:

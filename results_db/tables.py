@@ -24,6 +24,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     UniqueConstraint,
+    literal_column,
     text,
 )
 
@@ -144,6 +145,11 @@ def _texts(*names: str, **options: Any) -> list[_Column]:
     return [_column(name, AnyText, **options) for name in names]
 
 
+def _index_some(name: str, where: str, *columns: str) -> Index:
+    """An index of the rows of which a condition holds."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
 def _one_of(column: str, *words: str) -> CheckConstraint:
     """A CHECK constraint: the column contains one of these words."""
     listed = ", ".join(f"'{word}'" for word in words)
@@ -233,9 +239,15 @@ TRIAL = _table(
     UniqueConstraint("task_id", "config_hash"),
     UniqueConstraint("task_id", "number"),
     Index(None, "task_id", "status"),
+    _index_some("ix_trial_measured", "source <> 'reused'", "task_id", "status"),
+    _index_some("ix_trial_copied", "copied_from <> ''", "copied_from"),
     _one_of("status", *Status),
     _one_of("source", *records.Source),
 )
+#: Trials with results of their own, and those with others'. A query that says so in these words is
+#: served by their index.
+MEASURED = TRIAL.c.source != literal_column("'reused'")
+COPIED = TRIAL.c.copied_from != literal_column("''")
 MEASUREMENT = _table(
     "measurement",
     _reference("trial", primary_key=True),

@@ -100,6 +100,10 @@ class Forgetting:
             copy = trial(1, source="reused", copied_from=source, attempt_id=name)
             store.record_trial(task.task_id, copy)
         numbers = [task.run_id for task in runs]
-        for pruned, names in ((2, {"a2"}), (3, {"a1", "a2", "b1", "c1"}), (0, set())):
-            prunable = store.find_prunable(numbers[:pruned])
-            assert {each.attempt_id for each in prunable} == names
+        assert store.count_prunable([]) == {}
+        assert store.count_prunable(numbers) == {numbers[0]: 2, numbers[1]: 1, numbers[2]: 1}
+        assert store.count_prunable(numbers[:2]) == {numbers[0]: 1}
+        assert store.prune(numbers[:2]) == 1
+        assert found(store, statuses=(*Status,)) == {"a1", "b1", "c1"}
+        assert store.prune(numbers) == 3
+        assert found(store, statuses=(*Status,)) == set()

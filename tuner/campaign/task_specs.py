@@ -58,6 +58,8 @@ class TaskSpecs:
     quarantines: Sequence[QuarantineRecord] = ()
     #: Whether what earlier runs have settled is confirmed again.
     reconfirm: bool = False
+    #: Winners of earlier runs by kernel and fingerprint, as far as they were asked for.
+    _winners: dict[tuple[str, str], list[tuple[Workload, Config]]] = field(default_factory=dict)
 
     def of(self, item: ScheduledTask, task: TaskInfo, gain: float = 0.0) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -156,8 +158,10 @@ class TaskSpecs:
 
     def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
         """Winners of earlier runs for the nearest workloads on the same device, nearest first."""
-        found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
-        return nearest_winners(item.requested.workload, found)
+        of = kernel, item.device.fingerprint
+        if of not in self._winners:
+            self._winners[of] = self.store.winners(*of, before_run=run_id)
+        return nearest_winners(item.requested.workload, self._winners[of])
 
 
 def _default(item: ScheduledTask, space: BoundSpace) -> Config:

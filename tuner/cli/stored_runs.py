@@ -166,8 +166,8 @@ def prune(
         named = dict(_find_unsettled(store)) | dict(_find_published(store))
         older = list(_find_older(store, keep or 0, age_s))
         why = {run.run_id: _explain_kept(run, named) for run in older}
-        found = store.find_prunable([run_id for run_id, reason in why.items() if not reason])
-        counts = Counter(trial.run_id for trial in found)
+        pruned = [run_id for run_id, reason in why.items() if not reason]
+        counts = Counter(store.count_prunable(pruned))
         if dry_run:
             columns: list[Column[RunInfo]] = [
                 *RUNS[:5],
@@ -176,7 +176,7 @@ def prune(
             ]
             shown = [run for run in older if counts[run.run_id] or why[run.run_id]]
             emit(shown, columns, style, empty="no older run")
-        deleted = len(found) if dry_run else store.forget(found)
+        deleted = counts.total() if dry_run else store.prune([*counts])
     kept = sum(map(bool, why.values()))
     done = "would be deleted" if dry_run else "deleted"
     note(f"{deleted} trials of {len(counts)} runs {done}; {kept} older runs are kept")
