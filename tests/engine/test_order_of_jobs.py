@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario import DEVICE, TOOLS, World, seeds, spec
 
+from search_spaces.records import Workload
+from search_spaces.size_range import Range, RangePlace, list_places
 from tuner.base.log_ratio import LogRatio
 from tuner.engine import Engine, Finish, TaskBudget
 from workers.job_records import (
@@ -90,6 +92,22 @@ def test_kernels_take_turns_when_tasks_are_opened():
     searched = [task_id for task_id, stages in world.stages.items() if stages[0] == "search"]
     assert searched == [1, 4, 6, 2, 5, 3]
     assert world.finish == Finish("finished")
+
+
+def test_ranges_of_one_kernel_take_turns_too():
+    sizes = Range(1, 4096)
+    places = [*list_places(sizes).items()]
+    specs = [
+        replace(
+            spec(task_id=len(places) * wide + n), workload=Workload.of(n=size, wide=wide),
+            place=RangePlace((("n", sizes),), 0.02, 8, between),
+        )
+        for wide in range(3)
+        for n, (size, between) in enumerate(places, 1)
+    ]  # fmt: skip
+    tasks = Engine(specs, builders=2).tasks
+    opened = [(task.spec.workload["n"], task.spec.workload["wide"]) for task in tasks]
+    assert opened == [(size, wide) for size, _ in places for wide in range(3)]
 
 
 @SIMPLE

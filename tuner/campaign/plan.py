@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, req
 from tuner.campaign.task_gains import expect_gains
 from tuner.campaign.tasks import ScheduledTask, assign_devices, drop_lost, runner_kinds
 from tuner.engine.range_search import COMPARED
-from tuner.engine.task import in_turns
+from tuner.engine.task import find_group, in_turns
 from tuner.settings import anchor
 from tuner.settings.sections import Settings
 from workers import backend_kinds
@@ -63,15 +63,18 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     known, gains = _read_store(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
     rows = zip(scheduled, known, gains, strict=True)
-    ordered = in_turns(
-        rows, lambda row: ((row[0].requested.kernel.spec, row[0].device.fingerprint), row[2])
-    )
+    ordered = in_turns(rows, lambda row: (_find_group(row[0]), row[2]))
     lines = [_plan_task(*row, sum(gains), counted=counted) for row in ordered]
     now = datetime.now(UTC)
     planned = _leave_out(lines, workers, campaign.limit_s(now, now))
     absent = Device("none", "", "")
     planned += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return planned
+
+
+def _find_group(item: ScheduledTask) -> Hashable:
+    one = item.requested
+    return find_group(one.kernel.spec, item.device, one.workload, one.place)
 
 
 def _leave_out(

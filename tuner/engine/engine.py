@@ -30,7 +30,7 @@ from tuner.engine.jobs import Job, Work
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.range_search import FinishedSize, RangeSearches
 from tuner.engine.search import Search, winners_near
-from tuner.engine.task import Task, in_turns
+from tuner.engine.task import Task, find_group, in_turns
 from tuner.engine.task_spec import TaskSpec
 from workers.job_records import (
     Built,
@@ -69,7 +69,9 @@ class Engine:
     _finals_time: FinalsTime = field(default_factory=FinalsTime)
 
     def __post_init__(self) -> None:
-        specs = in_turns(self.specs, lambda s: ((s.kernel, s.device.fingerprint), s.gain))
+        specs = in_turns(
+            self.specs, lambda s: (find_group(s.kernel, s.device, s.workload, s.place), s.gain)
+        )
         self.tasks = [Task(Search(spec)) for spec in specs]
         self._builds = BuildQueue(self.dispatcher, self.builders)
         self._ranges = RangeSearches(self.tasks, self.finished_sizes)

@@ -15,7 +15,8 @@ from results_db.stored_records import (
     Stage,
     TrialRecord,
 )
-from search_spaces.records import Config, Status
+from search_spaces.records import Config, Device, Status, Workload
+from search_spaces.size_range import RangePlace
 from tuner import strategies
 from tuner.engine import outcome_records
 from tuner.engine.finals import Finals
@@ -254,18 +255,27 @@ class Task:
 
 def in_turns(tasks: Iterable[T], describe: Callable[[T], tuple[Hashable, float]]) -> list[T]:
     """Tasks in the order in which they are opened: those of the largest expected gain first, of
-    equal ones the first task of each kernel, then the second.
+    equal ones the first task of each group, then the second.
 
-    describe: the kernel and device of a task, and its expected gain.
+    describe: the group of a task, see `find_group`, and its expected gain.
 
     Kernels differ in how busy they keep builders and devices; mixing them keeps both busy. Later
-    tasks of a kernel start from the winners of its earlier tasks.
+    tasks of a kernel start from the winners of its earlier tasks, and where the time does not
+    suffice for all sizes of ranges, each range has those that matter most to it.
     """
     seen: Counter[Hashable] = Counter()
 
     def turn(task: T) -> tuple[float, int]:
-        kernel, gain = describe(task)
-        seen[kernel] += 1
-        return -gain, seen[kernel]
+        group, gain = describe(task)
+        seen[group] += 1
+        return -gain, seen[group]
 
     return sorted(tasks, key=turn)
+
+
+def find_group(
+    kernel: Hashable, device: Device, workload: Workload, place: RangePlace | None
+) -> Hashable:
+    """What tasks that take turns with others have in common: kernel, device, and the range."""
+    range_ = None if place is None else (place.ranges, place.rest_of(workload))
+    return kernel, device.fingerprint, range_
