@@ -24,6 +24,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     UniqueConstraint,
+    and_,
     literal_column,
     text,
 )
@@ -239,14 +240,17 @@ TRIAL = _table(
     UniqueConstraint("task_id", "config_hash"),
     UniqueConstraint("task_id", "number"),
     Index(None, "task_id", "status"),
-    _index_some("ix_trial_measured", "source <> 'reused'", "task_id", "status"),
+    _index_some("ix_trial_measured", "source <> 'reused'", "task_id", "source", "status"),
     _index_some("ix_trial_copied", "copied_from <> ''", "copied_from"),
     _one_of("status", *Status),
     _one_of("source", *records.Source),
 )
 #: Trials with results of their own, and those with others'. A query that says so in these words is
 #: served by their index.
-MEASURED = TRIAL.c.source != literal_column("'reused'")
+MEASURED = and_(
+    TRIAL.c.source != literal_column("'reused'"),
+    TRIAL.c.source.in_([each for each in records.Source if each != records.Source.REUSED]),
+)
 COPIED = TRIAL.c.copied_from != literal_column("''")
 MEASUREMENT = _table(
     "measurement",

@@ -15,9 +15,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_data import KEY, fill, new_task, trial
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from results_db import Store, StoreError
 from results_db.connections import Database
@@ -172,6 +175,35 @@ def test_sqlite_is_set_up_on_every_connection(sqlite_url: str) -> None:
             }
             assert found == expected
     database.close()
+
+
+def test_what_was_measured_is_found_without_reading_copies(sqlite_url: str) -> None:
+    """Nights that take results over leave millions of copies of each."""
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def see(connection, cursor, statement, parameters, context, many):  # type: ignore[no-untyped-def]
+        asked.append((statement, parameters))
+
+    try:
+        with Store.open(sqlite_url) as store:
+            asked.clear()
+            store.known_trials(KEY)
+            store.timed_trials(KEY)
+    finally:
+        event.remove(Engine, "before_cursor_execute", see)
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        plans = [
+            [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
+            for statement, given in asked
+            if statement.startswith("SELECT")
+        ]
+    assert len(plans) == 2
+    for plan in plans:
+        of_trials = [line for line in plan if line.startswith(("SEARCH trial", "SCAN trial"))]
+        assert {line.partition(" (")[0] for line in of_trials} == {
+            "SEARCH trial USING INTEGER PRIMARY KEY", "SEARCH trial USING INDEX ix_trial_measured"
+        }  # fmt: skip
 
 
 def test_a_write_waits_for_another_process_and_reads_do_not(sqlite_url: str) -> None:

@@ -11,7 +11,7 @@ down_revision = "0014"
 
 def upgrade() -> None:
     for name, columns, where in (
-        ("ix_trial_measured", ["task_id", "status"], "source <> 'reused'"),
+        ("ix_trial_measured", ["task_id", "source", "status"], "source <> 'reused'"),
         ("ix_trial_copied", ["copied_from"], "copied_from <> ''"),
     ):
         only = sa.text(where)
