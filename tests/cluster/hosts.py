@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -74,11 +75,25 @@ class Network:
 
 @cache
 def may_make_hosts() -> bool:
-    """Whether this process may make network namespaces and connect them."""
+    """Whether this process may make network namespaces, and packets pass between two of them."""
+    server = "import socket; s = socket.create_server(('', 7007)); print(flush=True); s.accept()"
     try:
         with Network() as network:
-            network.add("one")
-    except (OSError, subprocess.CalledProcessError):
+            address = network.add("one")
+            network.add("two")
+            command = network.place("one", [sys.executable, "-c", server])
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as listening:
+                assert listening.stdout is not None
+                listening.stdout.readline()
+                call = f"import socket; socket.create_connection(('{address}', 7007), 10)"
+                try:
+                    subprocess.run(
+                        network.place("two", [sys.executable, "-c", call]),
+                        check=True, capture_output=True, timeout=60,
+                    )  # fmt: skip
+                finally:
+                    listening.kill()
+    except (OSError, subprocess.SubprocessError):
         return False
     return True
 

@@ -17,7 +17,7 @@ TRIALS = 60
 def test_a_campaign_outlives_one_of_two_hosts(tmp_path):
     # A container without CAP_NET_ADMIN lacks a permission, not a component: no failure, also in CI.
     if not may_make_hosts():
-        pytest.skip("may not make network namespaces here (root, CAP_NET_ADMIN and `ip`)")
+        pytest.skip("may not make and connect network namespaces (root, CAP_NET_ADMIN and `ip`)")
     alone = Farm(tmp_path / "alone", trials=TRIALS, space=small_space(build_s=0.003))
     alone.finish_quickly()
     with Network() as network, Cluster(network=network) as cluster:
@@ -27,7 +27,6 @@ def test_a_campaign_outlives_one_of_two_hosts(tmp_path):
         farm = HostFarm(
             tmp_path / "farm", cluster=cluster, space=alone.space, trials=TRIALS, time_scale=20
         )
-        _, printed = follow(farm, lose_power, before=10)
-    assert "host three: " in printed
+        follow(farm, lose_power, before=10)
     assert_sound(farm)
     assert farm.task().selection.winner == alone.task().selection.winner
