@@ -176,6 +176,27 @@ def test_interrupted_it_stores_nothing(farm, url):
         assert [run.campaign for run in store.runs()] == ["first"]
 
 
+def test_killed_between_its_writes_it_is_shown_as_dead(tuner, farm, url):
+    """It ends itself where the second write of its run begins."""
+    write_wheel(farm / "wheels", SAME)
+    die = (
+        "import os, signal, sys\nfrom results_db import Store\nfrom tuner.cli import main\n"
+        "Store.finish_run = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.argv[1:] = ['run', 'canary']\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", die], cwd=farm, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with Store.open(url) as store:
+        assert store.run(2).holder
+    status = tuner("status")
+    assert "run 2 of canary: running" in status.out
+    assert "its driver is dead; rerun `tuner run`" in status.out
+    assert "resume" not in status.out
+    assert tuner("run", "canary").code in (0, 1)
+    (run,) = json.loads(tuner("runs", "-f", "json").out)[:1]
+    assert (run["run"], run["status"]) == (3, "finished")
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [

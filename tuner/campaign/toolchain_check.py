@@ -20,6 +20,7 @@ from results_db.patience import Patience
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
 from search_spaces.records import digest
+from tuner.campaign import lease
 from tuner.campaign.options import Control, RunOptions, RunOutcome
 from tuner.campaign.run_record import collect_facts
 from workers import user_cache
@@ -74,8 +75,12 @@ def check_tables(
     with Store.open(database.url, answer_s=database.timeout) as opened:
         store = opened.waiting(Patience(database.patience, lambda: control.killed))
         run = store.begin_run(name, digest(document), 0, facts, document, started_at=started_at)
-        ended = {"summary": summary, "trials": 0, **figures, "entries": entries}
-        store.finish_run(run.run_id, RunStatus.FINISHED, ended)
+        held = lease.take(store, run)
+        try:
+            ended = {"summary": summary, "trials": 0, **figures, "entries": entries}
+            held.finish_run(run.run_id, RunStatus.FINISHED, ended)
+        finally:
+            lease.leave(held)
     return RunOutcome(
         run.run_id, RunStatus.FINISHED, len(entries), 0, 0, elapsed_s, summary,
         findings=(f"{name}: {summary}",) if done.returncode else (), entries=tuple(entries),
