@@ -1,4 +1,4 @@
-"""The results database. `Store` takes and returns records, and returns pandas frames.
+"""The results database. `Store` takes and returns records, and returns a pandas frame of trials.
 
 SQLAlchemy is loaded at the first use of `Store`, not when this package is imported.
 """
@@ -12,12 +12,10 @@ from results_db.stored_records import Fire, RunInfo, TaskInfo, TrialRecord
 from tuner.base.import_names import lazy_names
 
 if TYPE_CHECKING:
-    from results_db.frames import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
+    from results_db.frames import TRIAL_COLUMNS
     from results_db.store import Store
 
 __all__ = [
-    "BASELINE_COLUMNS",
-    "SELECTION_COLUMNS",
     "TRIAL_COLUMNS",
     "Fire",
     "NothingStoredError",
@@ -33,7 +31,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "results_db.frames": ("BASELINE_COLUMNS", "SELECTION_COLUMNS", "TRIAL_COLUMNS"),
+        "results_db.frames": ("TRIAL_COLUMNS",),
         "results_db.store": ("Store",),
     },
 )

@@ -1,20 +1,18 @@
-"""Results as pandas frames, for notebooks and exports; one documented dictionary per frame."""
+"""Trials as a pandas frame, for notebooks and exports, with one documented dictionary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from results_db.tables import (
-    BASELINE,
     CAMPAIGN,
     DEVICE,
     KERNEL,
     MEASUREMENT,
     RUN,
-    SELECTION,
     TASK,
     TASKS,
     TOOLCHAIN,
@@ -26,9 +24,7 @@ from search_spaces.records import canonical_json
 if TYPE_CHECKING:
     import pandas as pd
 
-_Columns = Mapping[str, tuple[Any, str, str]]
-
-_TASK: _Columns = {
+_TRIAL: Mapping[str, tuple[Any, str, str]] = {
     "run_id": (RUN.c.id, "int64", "the run"),
     "campaign": (CAMPAIGN.c.name, "str", "its campaign"),
     "task_id": (TASK.c.id, "int64", "the task"),
@@ -45,21 +41,6 @@ _TASK: _Columns = {
     "protocol": (TASK.c.protocol, "str", "digest of the measurement protocol's constants"),
     "flops": (TASK.c.flops, "float64", "least operations of the workload"),
     "bytes": (TASK.c.bytes, "float64", "least bytes of the workload through device memory"),
-}
-
-_RATIOS = {
-    "log_ratio_low": "its 95 % interval, lower end",
-    "log_ratio_high": "its 95 % interval, upper end",
-}
-
-
-def _figures(table: Table, median: str, ratio: str) -> _Columns:
-    described = {"median_us": median, "log_ratio": ratio, **_RATIOS}
-    return {name: (table.c[name], "float64", text) for name, text in described.items()}
-
-
-_TRIAL: _Columns = {
-    **_TASK,
     "attempt_id": (TRIAL.c.attempt_id, "str", "unique name of the attempt"),
     "number": (TRIAL.c.number, "int64", "position in the order of proposal, from 0"),
     "config": (TRIAL.c.config, "json", "the config as canonical JSON"),
@@ -78,9 +59,14 @@ _TRIAL: _Columns = {
     "worker": (TRIAL.c.worker, "str", "the runner or builder"),
     "method": (MEASUREMENT.c.method, "str", "timing method; empty where nothing was timed"),
     "cache": (MEASUREMENT.c.cache, "str", "cache policy: cold, rotate or warm"),
-    **_figures(
-        MEASUREMENT, "calibrated median time", "ln(time / incumbent's time) in the same screening"
+    "median_us": (MEASUREMENT.c.median_us, "float64", "calibrated median time"),
+    "log_ratio": (
+        MEASUREMENT.c.log_ratio,
+        "float64",
+        "ln(time / incumbent's time) in the same screening",
     ),
+    "log_ratio_low": (MEASUREMENT.c.log_ratio_low, "float64", "its 95 % interval, lower end"),
+    "log_ratio_high": (MEASUREMENT.c.log_ratio_high, "float64", "its 95 % interval, upper end"),
     "incumbent": (MEASUREMENT.c.incumbent, "str", "config key of that incumbent"),
     "error": (
         MEASUREMENT.c.error,
@@ -99,86 +85,29 @@ _TRIAL: _Columns = {
     ),
 }
 
-_SELECTION: _Columns = {
-    **_TASK,
-    "stage": (TASK.c.stage, "str", "search, finals, confirm or done"),
-    "winner": (SELECTION.c.winner, "json", "the chosen config as canonical JSON"),
-    "default": (SELECTION.c.default_config, "json", "the default config"),
-    "runner_up": (SELECTION.c.runner_up, "json", "the runner-up"),
-    "tie_set": (
-        SELECTION.c.tie_set,
-        "json",
-        "configs that cannot be distinguished from the winner",
-    ),
-    "verdict": (
-        SELECTION.c.verdict,
-        "str",
-        "winner against default: faster, slower, same, undecided",
-    ),
-    "reason": (SELECTION.c.reason, "str", "how the winner was chosen from its tie set"),
-    **_figures(SELECTION, "the winner's confirmed time", "ln(default time / winner time)"),
-    "default_us": (SELECTION.c.default_us, "float64", "the default's confirmed time"),
-    "compiled": (SELECTION.c.compiled, "int64", "launches that compiled in the confirmation"),
-    "confirmed_at": (SELECTION.c.confirmed_at, "datetime64[us, UTC]", "when it was confirmed"),
-}
-
-_BASELINE: _Columns = {
-    **_TASK,
-    "name": (BASELINE.c.name, "str", "the baseline: eager, compile, vendor..."),
-    "status": (BASELINE.c.status, "str", "why it has no time, else correct"),
-    **_figures(BASELINE, "its confirmed time", "ln(baseline time / winner time)"),
-    "error": (BASELINE.c.error, "float64", "||out - ref|| / ||ref||"),
-    "message": (BASELINE.c.message, "str", "one line on a failure"),
-}
-
 #: Columns of `Store.trials_frame` with their meaning. Each parameter adds a column `config.<name>`,
 #: which is None for configs without it.
 TRIAL_COLUMNS = {name: text for name, (_, _, text) in _TRIAL.items()}
-#: Columns of `Store.selections_frame` with their meaning.
-SELECTION_COLUMNS = {name: text for name, (_, _, text) in _SELECTION.items()}
-#: Columns of `Store.baselines_frame` with their meaning.
-BASELINE_COLUMNS = {name: text for name, (_, _, text) in _BASELINE.items()}
 
 
 def trials(connection: Connection, run_id: int | None, task_id: int | None) -> pd.DataFrame:
-    query = _of_tasks(_TRIAL, run_id).join(TRIAL).outerjoin(MEASUREMENT)
-    query = query.order_by(TASK.c.id, TRIAL.c.number)
+    import pandas as pd
+
+    tables = TASKS.join(RUN).join(CAMPAIGN).join(TRIAL).outerjoin(MEASUREMENT)
+    selected: list[ColumnElement[Any]] = [column for column, _, _ in _TRIAL.values()]
+    query = select(*selected).select_from(tables).order_by(TASK.c.id, TRIAL.c.number)
+    if run_id is not None:
+        query = query.where(RUN.c.id == run_id)
     if task_id is not None:
         query = query.where(TASK.c.id == task_id)
     rows = connection.execute(query).all()
+    kinds = enumerate(kind for _, kind, _ in _TRIAL.values())
+    columns = [_series([row[position] for row in rows], kind) for position, kind in kinds]
+    frame = pd.DataFrame(dict(zip(_TRIAL, columns, strict=True)))
     configs = [row[list(_TRIAL).index("config")] for row in rows]
-    frame = _frame(rows, _TRIAL)
     for name in sorted({name for config in configs for name in config}):
         frame[f"config.{name}"] = _values([config.get(name) for config in configs])
     return frame
-
-
-def selections(connection: Connection, run_id: int | None) -> pd.DataFrame:
-    query = _of_tasks(_SELECTION, run_id).join(SELECTION)
-    return _frame(connection.execute(query.order_by(TASK.c.id)).all(), _SELECTION)
-
-
-def baselines(connection: Connection, run_id: int | None) -> pd.DataFrame:
-    query = _of_tasks(_BASELINE, run_id).join(BASELINE)
-    return _frame(
-        connection.execute(query.order_by(TASK.c.id, BASELINE.c.position)).all(), _BASELINE
-    )
-
-
-def _of_tasks(columns: _Columns, run_id: int | None) -> Select[Any]:
-    selected: list[ColumnElement[Any]] = [column for column, _, _ in columns.values()]
-    query = select(*selected).select_from(TASKS.join(RUN).join(CAMPAIGN))
-    return query if run_id is None else query.where(RUN.c.id == run_id)
-
-
-def _frame(rows: Sequence[Any], columns: _Columns) -> pd.DataFrame:
-    import pandas as pd
-
-    data = {}
-    for position, (name, (_, kind, _)) in enumerate(columns.items()):
-        values = [row[position] for row in rows]
-        data[name] = _series(values, kind)
-    return pd.DataFrame(data)
 
 
 def _series(values: list[Any], kind: str) -> pd.Series[Any]:

@@ -309,14 +309,6 @@ class Store(RunStore, FireStore, TrialStore, DecisionStore):
         """One row per trial, with the columns `TRIAL_COLUMNS` and `config.<name>`."""
         return self._read(lambda each: frames.trials(each, run_id, task_id))
 
-    def selections_frame(self, run_id: int | None = None) -> pd.DataFrame:
-        """One row per task with a selection, with the columns `SELECTION_COLUMNS`."""
-        return self._read(lambda each: frames.selections(each, run_id))
-
-    def baselines_frame(self, run_id: int | None = None) -> pd.DataFrame:
-        """One row per task and baseline, with the columns `BASELINE_COLUMNS`."""
-        return self._read(lambda each: frames.baselines(each, run_id))
-
     # -- exports -------------------------------------------------------------------------------
     def record_export(
         self,

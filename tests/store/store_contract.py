@@ -272,14 +272,13 @@ class StoreContract(Refusals, Events, Forgetting):
         assert (found.failure, found.failures) == ("compile: b", 2)
 
     # -- frames --------------------------------------------------------------------------------
-    def test_frames_hold_what_was_recorded(self, store: Store) -> None:
-        from results_db import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
+    def test_the_frame_holds_what_was_recorded(self, store: Store) -> None:
+        from results_db import TRIAL_COLUMNS
 
         task, other = new_task(store), new_task(store, OTHER_KEYS["kernel"])
         for record in TRIALS:
             store.record_trial(task.task_id, record)
         store.record_trial(other.task_id, trial(0, config={"BLOCK": 2**80, "SPLIT": "é"}))
-        store.record_selection(task.task_id, SELECTION, BASELINES)
         frame = store.trials_frame(task.run_id)
         parameters = ["config.BLOCK", "config.fast", "config.num_warps"]
         assert list(frame.columns) == [*TRIAL_COLUMNS, *parameters]
@@ -295,12 +294,5 @@ class StoreContract(Refusals, Events, Forgetting):
         assert frame["workload"][0] == KEY.workload.key
         assert len(store.trials_frame()) == 4
         assert store.trials_frame(task_id=other.task_id)["config.SPLIT"].tolist() == ["é"]
-        selected = store.selections_frame(task.run_id)
-        assert list(selected.columns) == list(SELECTION_COLUMNS)
-        assert selected["verdict"].tolist() == ["faster"]
-        compared = store.baselines_frame()
-        assert list(compared.columns) == list(BASELINE_COLUMNS)
-        assert compared["name"].tolist() == ["vendor", "eager"]
-        for empty in (store.trials_frame(99), store.selections_frame(99)):
-            assert empty.empty
+        assert store.trials_frame(99).empty
         assert list(store.trials_frame(99).columns) == list(TRIAL_COLUMNS)
