@@ -14,14 +14,12 @@ from tuner.engine import warm_start
 from tuner.engine.ranking import Ranking
 from tuner.engine.stopping_rule import StoppingRule
 from tuner.engine.task_spec import Aim, TaskSpec
-from tuner.engine.trial_table import Trial, TrialState, TrialTable
+from tuner.engine.trial_table import Trial, TrialTable
 from tuner.engine.warm_start import StartConfigs
 from tuner.strategies.strategy import PendingAware
 
 #: A strategy may repeat itself this often in a row. Then any config not yet tried is taken.
 _REPEATS = 20
-#: A build is late when it takes this many times the median build.
-_LATE = 2.5
 
 
 class Asker:
@@ -212,15 +210,10 @@ class Asker:
 
     def _drop_surplus(self, rule: StoppingRule) -> None:
         """Drop trials in build that are not worth waiting for. Nothing else is left to ask."""
-        building = [
-            *self._trials.in_state(TrialState.ASKED),
-            *self._trials.in_state(TrialState.BUILDING),
-        ]
-        limit_s = _LATE * self._trials.median_build_s
-        late = all(self._now - trial.asked_at > limit_s for trial in building)
+        late = self._trials.list_late_builds(self._now)
+        building = late or self._trials.list_building()
         configs = [trial.config for trial in building if not self._is_outside(trial)]
-        only_builds_left = late and len(building) == self._trials.open
-        dropped = rule.late(configs) if only_builds_left else rule.surplus(configs)
+        dropped = rule.late(configs) if late else rule.surplus(configs)
         if dropped:
             rule.withdraw(dropped)
         for config in dropped:

@@ -32,10 +32,6 @@ from workers.measure.timers.methods import METHODS
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: A search does not wait for builds alone that take longer than this many seconds, and than this
-#: many times the median build: their code does not fit into the registers.
-_LATE_S, _LATE = 6.0, 15.0
-
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -113,20 +109,13 @@ class Task:
 
         The default config and others that were named are awaited, and each of an exhaustive search.
         """
-        search, spec = self.search, self.spec
-        trials, asker = search.trials, search.asker
+        trials, asker = self.search.trials, self.search.asker
         waits = self.stage is Stage.SEARCH and (asker.stopped or asker.waiting_for_results)
-        if not waits or trials.count(TrialState.BUILDING) != trials.open:
+        strategy = self.spec.strategy.name
+        if not waits or strategy == "exhaustive" or trials.count(TrialState.ASKED):
             return []
-        limit_s = max(_LATE_S, _LATE * trials.median_build_s)
-        named = (spec.strategy.name, "polish")
-        late = [
-            each
-            for each in trials.in_state(TrialState.BUILDING)
-            if now - each.asked_at > limit_s and each.strategy in named
-        ]
-        exhaustive = spec.strategy.name == "exhaustive"
-        return [] if exhaustive or len(late) < trials.open else late
+        late = trials.list_late_builds(now, stuck=True)
+        return late if all(each.strategy in (strategy, "polish") for each in late) else []
 
     def give_up_build(self, trial: Trial, now: float) -> list[Record]:
         """Record a trial whose build took long on two builders."""

@@ -14,6 +14,11 @@ from results_db.stored_records import Source, TrialRecord
 from search_spaces.records import Config, Status, config_key
 from workers.job_records import Artifact, Failure
 
+#: Builds are late that take longer than this many times the median build: a search drops them where
+#: little is expected of them. Where also as many seconds are over, they are stuck, since their code
+#: does not fit into the registers: another builder does them, and then the search gives them up.
+_LATE, _STUCK = (2.5, 0.0), (15.0, 6.0)
+
 
 # -- one config of a task and its progress through build and measurement ---------------------------
 class TrialState(StrEnum):
@@ -123,6 +128,21 @@ class TrialTable(Mapping[str, Trial]):
     def in_state(self, state: TrialState) -> list[Trial]:
         """All trials in a state, in the order in which they entered it."""
         return list(self._states[state].values())
+
+    def list_building(self) -> list[Trial]:
+        """All trials whose build is to be ordered or under way."""
+        return [*self.in_state(TrialState.ASKED), *self.in_state(TrialState.BUILDING)]
+
+    def list_late_builds(self, now: float, *, stuck: bool = False) -> list[Trial]:
+        """The open trials where all of them wait for builds that take longer than others did.
+
+        stuck: far longer.
+        """
+        times, least_s = _STUCK if stuck else _LATE
+        limit_s = max(least_s, times * self.median_build_s)
+        building = self.list_building()
+        late = all(now - trial.asked_at > limit_s for trial in building)
+        return building if late and len(building) == self.open else []
 
     def count(self, state: TrialState) -> int:
         """How many trials are in a state."""
