@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
 
 from search_spaces.params import Integer, Parameter, PowerOfTwo, same_value
 from search_spaces.records import Config, Value
@@ -47,6 +50,28 @@ class ConfigParams:
                 return None
             found[parameter.name] = _raw(parameter, value)
         return found
+
+
+class ConfigSampler(BaseSampler):
+    """A sampler of whole configs. Parameters that a trial has beside them are drawn at random."""
+
+    def __init__(self, space: BoundSpace, seed: int) -> None:
+        self._params = ConfigParams(space)
+        self._independent = RandomSampler(seed)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._params.distributions
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search_spaces.space import BoundSpace
 from tuner.strategies.candidate_points import CandidatePoints
-from tuner.strategies.config_params import WITHDRAWN, ConfigParams
+from tuner.strategies.config_params import WITHDRAWN, ConfigSampler
 from tuner.strategies.surrogate import LOG_TIME_SCALE, Surrogate
 
 __all__ = ["LOG_TIME_SCALE", "DiscreteGPSampler"]
@@ -37,7 +36,7 @@ __all__ = ["LOG_TIME_SCALE", "DiscreteGPSampler"]
 _SHARE, _LEAST = 8, 24
 
 
-class DiscreteGPSampler(BaseSampler):
+class DiscreteGPSampler(ConfigSampler):
     """Suggests each config at most once, the one with the greatest expected improvement.
 
     space: a bound space; trials of the study have the parameters of its `ConfigParams`.
@@ -61,10 +60,9 @@ class DiscreteGPSampler(BaseSampler):
         #: The latest suggestion found no config that was not tried.
         self.exhausted = False
         self._seed = random.randrange(2**31) if seed is None else seed
+        super().__init__(space, self._seed)
         self._startup = n_startup_trials
         self._rng = random.Random(self._seed)
-        self._independent = RandomSampler(self._seed)
-        self._params = ConfigParams(space)
         self._scale = scale
         self._surrogate: Surrogate | None = None
         self._first: list[int] | None = None
@@ -93,11 +91,6 @@ class DiscreteGPSampler(BaseSampler):
         self._rng.seed()
         self._independent.reseed_rng()
 
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._params.distributions
-
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
@@ -111,15 +104,6 @@ class DiscreteGPSampler(BaseSampler):
             self.surrogate.start(number)
             self._running[trial.number] = number
             return self._params.params(self.surrogate.points.configs[number]) or {}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
         self,

@@ -8,18 +8,18 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from search_spaces.records import Config
 from search_spaces.space import BoundSpace
 from tuner.strategies.blas_threads import one_torch_thread
-from tuner.strategies.config_params import ConfigParams
+from tuner.strategies.config_params import ConfigParams, ConfigSampler
 
 
 # -- an Optuna sampler that suggests every feasible config once: strategy `exhaustive` -------------
-class ListedSampler(BaseSampler):
+class ListedSampler(ConfigSampler):
     """All configs of a space, in the space's own order.
 
     shuffle: an order by the seed instead. It spreads early results over the space, but lists the
@@ -30,15 +30,9 @@ class ListedSampler(BaseSampler):
     replays = True
 
     def __init__(self, space: BoundSpace, seed: int = 0, *, shuffle: bool = False) -> None:
+        super().__init__(space, seed)
         self.exhausted = False
-        self._params = ConfigParams(space)
         self._configs = _shuffle(space, seed) if shuffle else iter(space.enumerate())
-        self._independent = RandomSampler(seed)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._params.distributions
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -46,15 +40,6 @@ class ListedSampler(BaseSampler):
         config = next(self._configs, None)
         self.exhausted = config is None
         return {} if config is None else self._params.params(config) or {}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _shuffle(space: BoundSpace, seed: int) -> Iterator[Config]:
