@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.kernel import Tolerance
 from search_spaces.records import TensorSpec
-from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena
+from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena, holding
 from workers.measure.gate.comparison import OutputComparison, compare
 from workers.measure.task_tensors import Expected
 
@@ -34,10 +34,10 @@ def test_every_tensor_of_an_arena_is_aligned_and_guarded(wanted):
         assert guarded.tensor.data_ptr() % ALIGNMENT == 0 or guarded.tensor.numel() == 0
         guarded.poison(POISONS[0])
         assert not any(guarded.band_changes())
-        assert bool(guarded.unwritten(POISONS[0]).all())
+        assert bool(holding(guarded.tensor, POISONS[0]).all())
         guarded.bytes.fill_(0)
         assert not any(guarded.band_changes())
-        assert not bool(guarded.unwritten(POISONS[0]).any())
+        assert not bool(holding(guarded.tensor, POISONS[0]).any())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

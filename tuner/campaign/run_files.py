@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from results_db import Store
@@ -54,12 +53,7 @@ class RunFiles:
     def __enter__(self) -> RunFiles:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over = True
         self._done.put(None)
 

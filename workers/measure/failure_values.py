@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from workers.job_records import Artifact, Failure
+from workers.job_records import Failure
 from workers.processes.machine_faults import fault_of
 
 _LINE_CHARS = 300
@@ -21,7 +21,7 @@ _STATUSES = {
 }
 
 
-def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None = None) -> Failure:
+def failure_of(error: Exception, *, doing: str = "") -> Failure:
     """The failure that an exception stands for: its status, a one-line message, the traceback.
 
     doing: the operation that failed; the message begins with it. If the error comes from the user's
@@ -46,6 +46,4 @@ def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None =
         status,
         message[:_LINE_CHARS],
         detail=source_positions.trace(error, _DETAIL_CHARS),
-        facts=artifact.facts if artifact is not None else None,
-        binary_hash=artifact.binary_hash if artifact is not None else "",
     )

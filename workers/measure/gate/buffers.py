@@ -47,10 +47,6 @@ class GuardedTensor:
         self._after.fill_(_CANARY)
         self.bytes.fill_(byte)
 
-    def unwritten(self, byte: int) -> torch.Tensor:
-        """Which elements still consist of `byte` only, as booleans of the tensor's shape."""
-        return holding(self.tensor, byte)
-
     def band_changes(self) -> list[torch.Tensor]:
         """Whether the bands before and after were written to, as scalars on the device."""
         return [(self._before != _CANARY).any(), (self._after != _CANARY).any()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import TunerError
 from workers.measure.timers.gpu_timer import GpuTimer, spin
 from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
-from workers.measure.timers.timer import Candidate, WarmUp
+from workers.measure.timers.timer import Candidate
 
 if TYPE_CHECKING:
     import torch
@@ -72,16 +72,7 @@ class CuptiTimer(GpuTimer):
     #: Marker pairs at the start of a session, whose first records may be lost.
     _LEADING_PAIRS = 2
 
-    def __init__(
-        self,
-        flush: torch.Tensor | None,
-        warm_up: WarmUp,
-        overhead_us: float = 0.0,
-        cache: str | None = None,
-        quantum_us: float = 0.001,
-    ) -> None:
-        super().__init__(flush, warm_up, overhead_us, cache, quantum_us)
-        self._marker: torch.Tensor | None = None
+    _marker: torch.Tensor | None = None
 
     def collect(
         self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]

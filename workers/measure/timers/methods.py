@@ -19,6 +19,8 @@ METHODS = ("events", "graph", "cupti")
 CACHES = ("cold", "rotate", "warm")
 
 _LONG_US = 200.0
+#: Resolution of the activities that a profiler records.
+_ACTIVITY_US = 0.001
 
 
 def choose_method(duration_us: float, cache: str) -> str:
@@ -64,7 +66,7 @@ def gpu_timer(
     if cache == "cold" and flush is None:
         raise TunerError("cache policy `cold` needs a flush buffer", "give a flush buffer")
     if method == "cupti":
-        return CuptiTimer(flush, warm_up, cache=cache)
+        return CuptiTimer(flush, warm_up, cache=cache, quantum_us=_ACTIVITY_US)
     kind = EventTimer if method == "events" else GraphTimer
     return kind(
         flush,
