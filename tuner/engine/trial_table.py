@@ -16,7 +16,8 @@ from workers.job_records import Artifact, Failure
 
 #: Builds are late that take longer than this many times the median build: a search drops them where
 #: little is expected of them. Where also as many seconds are over, they are stuck, since their code
-#: does not fit into the registers: another builder does them, and then the search gives them up.
+#: does not fit into the registers: another builder does them, and after half of that the search
+#: gives them up.
 _LATE, _STUCK = (2.5, 0.0), (15.0, 6.0)
 
 
@@ -140,9 +141,12 @@ class TrialTable(Mapping[str, Trial]):
         """
         times, least_s = _STUCK if stuck else _LATE
         limit_s = max(least_s, times * self.median_build_s)
+
+        def is_late(trial: Trial) -> bool:
+            return now - trial.asked_at > (limit_s / 2 if stuck and trial.again else limit_s)
+
         building = self.list_building()
-        late = all(now - trial.asked_at > limit_s for trial in building)
-        return building if late and len(building) == self.open else []
+        return building if len(building) == self.open and all(map(is_late, building)) else []
 
     def count(self, state: TrialState) -> int:
         """How many trials are in a state."""
