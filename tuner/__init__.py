@@ -140,7 +140,7 @@ __getattr__ = lazy_names(
         "tuner.capturing": ("Calls", "CapturedKernel", "capture", "load_calls"),
         "tuner.optimizing": ("OptimizeResult", "optimize"),
         "tuner.runtime": ("applications", "applied", "apply", "load_bundle"),
-        "tuner.strategies": ("DiscreteGPSampler",),
+        "tuner.strategies.discrete_gp_sampler": ("DiscreteGPSampler",),
     },
 )
 

@@ -18,9 +18,10 @@ from search_spaces.params import Choice, Integer
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.strategies import DiscreteGPSampler, StudyStrategy
 from tuner.strategies.config_params import ConfigParams
+from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 from tuner.strategies.expected_gain import ExpectedGain
+from tuner.strategies.study_strategy import StudyStrategy
 
 
 @pytest.fixture(autouse=True)

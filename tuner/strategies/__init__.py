@@ -8,20 +8,15 @@ from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from search_spaces.errors import TunerError
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
-from tuner.base.import_names import lazy_names
 from tuner.strategies.guarded import GuardedStrategy, guard
 from tuner.strategies.strategy import PendingAware, Strategy
-
-if TYPE_CHECKING:
-    from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
-    from tuner.strategies.study_strategy import StudyStrategy
 
 _BUILT_IN = ("bayes", "tpe", "gp", "cmaes", "random", "grid", "exhaustive")
 STRATEGIES = PluginGroup(
@@ -30,24 +25,7 @@ STRATEGIES = PluginGroup(
     {name: f"tuner.strategies.samplers:{name}" for name in _BUILT_IN},
 )
 
-__all__ = [
-    "DiscreteGPSampler",
-    "PendingAware",
-    "Strategy",
-    "StudyStrategy",
-    "check",
-    "create",
-    "names",
-]
-
-# They need Optuna, which light commands do not load.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "tuner.strategies.discrete_gp_sampler": ("DiscreteGPSampler",),
-        "tuner.strategies.study_strategy": ("StudyStrategy",),
-    },
-)
+__all__ = ["PendingAware", "Strategy", "check", "create", "names"]
 
 
 def names() -> list[str]:
