@@ -8,7 +8,7 @@ records cross process and cluster boundaries cheaply. Times are in seconds (`_s`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
@@ -76,6 +76,10 @@ class Failure:
     #: Facts and digest of the binary, if the build produced one.
     facts: StaticFacts | None = None
     binary_hash: str = ""
+
+    def of(self, artifact: Artifact) -> Failure:
+        """The same failure, with facts and digest of this binary."""
+        return replace(self, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ class TuneCall:
         if self.options.pool != "local":
             return
         known = self.kernel if isinstance(self.kernel, Kernel) else None
-        kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
+        kinds = registry.kinds_by_name(f"{self.kernel}") if known is None else known.kinds
         target = self.options.target
         spec = self.kernel if isinstance(self.kernel, str) else self.kernel.spec
         free = registry.compiles_without_torch(spec) and not kept

@@ -58,7 +58,10 @@ def load_workers(settings: Settings, campaign: str, base: Path) -> None:
     """
     found = settings.campaigns.get(campaign)
     if pools.is_here(settings.pool.kind, settings.pool.address) and found is not None:
-        kernels = [(kinds_of(line.kernel), line.targets or found.targets) for line in found.tasks]
+        kernels = [
+            (registry.kinds_by_name(line.kernel), line.targets or found.targets)
+            for line in found.tasks
+        ]
         free = all(registry.compiles_without_torch(line.kernel) for line in found.tasks)
         begin(kernels, (str(base.resolve()),), torch_free=free)
 
@@ -76,11 +79,6 @@ def kinds_of_targets(targets: Iterable[str], own: Sequence[str] | None = None) -
             stand_in = backend_kinds.spec(kind).stand_in if code else ""
             kinds |= {kind, stand_in} - {""}
     return kinds
-
-
-def kinds_of(kernel: str) -> Sequence[str] | None:
-    """The kinds of a kernel by its name, as far as they are known before it is imported."""
-    return registry.kinds_by_name(kernel)
 
 
 def _usual() -> Sequence[str]:

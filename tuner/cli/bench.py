@@ -134,9 +134,10 @@ def bench(
     wrong or cannot be run.
     """
     context.with_resource(traced_command(trace, f"tuner bench {kernel}"))
+    from search_spaces import registry
     from tuner.campaign import early_start
 
-    early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])])
+    early_start.begin([(registry.kinds_by_name(kernel), [target] if target else [])])
     from search_spaces.atomic_file import write_output
     from tuner import compare as library
     from tuner.traces.recording import check_writable

@@ -97,13 +97,15 @@ def verify(
     `--all` without KERNEL checks every known kernel, with 20 random configs (or --sample of them)
     over all its workloads. Exits with 1 if a config is wrong.
     """
+    from search_spaces import registry
     from tuner.campaign import early_start
 
     _check_options(kernel, config, every, sample, workload)
     settings, base = settings_of(settings_file)
     names = [kernel] if kernel else _list_kernels(settings, target)
     targets = [target] if target else []
-    early_start.begin([(early_start.kinds_of(name), targets) for name in names], stand_ins=True)
+    kinds = [(registry.kinds_by_name(name), targets) for name in names]
+    early_start.begin(kinds, stand_ins=True)
     from tuner import compare as library
 
     drawn = every or sample is not None

@@ -145,7 +145,7 @@ class MeasurementSession:
         with span("gate" if check else "first launch", "verify", config=self._names[index]):
             outcome = self._backend.prepare(task, self._job.candidates[index], check=check)
         if isinstance(outcome, Failure):
-            return self._with_facts(index, outcome)
+            return outcome.of(self._job.candidates[index])
         if task is self._task:
             self._compiled += outcome.compiled
         return outcome
@@ -161,7 +161,7 @@ class MeasurementSession:
                 outcome = self._backend.check(self._job.kernel, check)
             if isinstance(outcome, Failure):
                 message = f"{outcome.message} (at {check.workload.key})"
-                prepared[0] = self._with_facts(0, replace(outcome, message=message))
+                prepared[0] = replace(outcome, message=message).of(self._job.candidates[0])
             else:
                 prepared[0] = replace(first, error=max(first.error, outcome.error))
 
@@ -276,11 +276,7 @@ class MeasurementSession:
             )
         elif wrong := prepared.check.problem():
             problem = f"wrong in the timed loop: {wrong}"
-        return self._with_facts(index, refusal(problem)) if problem else timing
-
-    def _with_facts(self, index: int, failure: Failure) -> Failure:
-        artifact = self._job.candidates[index]
-        return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
+        return refusal(problem).of(self._job.candidates[index]) if problem else timing
 
     def _make_untimed(
         self, prepared: Mapping[int, PreparedCandidate | Failure], index: int

@@ -246,7 +246,7 @@ class FaultAttribution:
         if failure is None and others and not self._separable:
             failure = self._try_alone(index)
         if failure is not None:
-            self._outcomes[index] = self._with_facts(index, failure)
+            self._outcomes[index] = failure.of(self._job.candidates[index])
             return others
         if others and self._separable:
             self._separated.append(index)
@@ -272,7 +272,7 @@ class FaultAttribution:
             self._all_tried_alone = True
             for index in members:
                 if found := self._try_alone(index):
-                    self._outcomes[index] = self._with_facts(index, found)
+                    self._outcomes[index] = found.of(self._job.candidates[index])
             return [index for index in members if index not in self._outcomes]
         left = [name for name in self._job.baselines if name not in self._baselines]
         if not left:
@@ -283,7 +283,7 @@ class FaultAttribution:
     def _one_at_a_time(self, members: list[int]) -> list[int]:
         if self._incumbent is not None and not self._incumbent_cleared:
             if failure := self._try_alone(self._incumbent):
-                self._outcomes[self._incumbent] = self._with_facts(self._incumbent, failure)
+                self._outcomes[self._incumbent] = failure.of(self._job.candidates[self._incumbent])
                 self._incumbent = None
                 return members
             self._incumbent_cleared = True
@@ -296,10 +296,6 @@ class FaultAttribution:
         """Whether candidates may be measured in different jobs: only races and confirmations
         compare candidates with each other."""
         return self._job.mode in (Mode.SCREENING, Mode.VERIFY)
-
-    def _with_facts(self, index: int, failure: Failure) -> Failure:
-        artifact = self._job.candidates[index]
-        return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
     def _merge(self) -> Measurement:
         """All answers as one measurement.
