@@ -11,7 +11,7 @@ from hosts import Network, may_make_hosts
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 #: A dead host is noticed within seconds.
 CHECKS = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "2000"}
-TRIALS = 60
+TRIALS = 40
 
 
 def test_a_campaign_outlives_one_of_two_hosts(tmp_path):
@@ -25,8 +25,8 @@ def test_a_campaign_outlives_one_of_two_hosts(tmp_path):
         for name in ("one", "three"):
             cluster.add(name, cpus=2)
         farm = HostFarm(
-            tmp_path / "farm", cluster=cluster, space=alone.space, trials=TRIALS, time_scale=20
+            tmp_path / "farm", cluster=cluster, space=alone.space, trials=TRIALS, time_scale=10
         )
-        follow(farm, lose_power, before=10)
+        follow(farm, lose_power, before=8)
     assert_sound(farm)
     assert farm.task().selection.winner == alone.task().selection.winner
