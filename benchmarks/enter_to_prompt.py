@@ -45,7 +45,8 @@ def run(pool: str, cards: int, trace: Path) -> dict[str, Any]:
         found = {"pool": pool, "cards": cards, "seconds": round(seconds, 2), "rc": done.returncode}
         with sqlite3.connect(f"{folder}/tuner.db") as database:
             rows = database.execute("select summary from run").fetchall()
-        said = done.stdout.strip().splitlines()[-1:] + done.stderr.strip().splitlines()[-1:]
+        lines = done.stdout.strip().splitlines()[-1:] + done.stderr.strip().splitlines()[-1:]
+        said = [line for line in lines if not line.startswith("trace: ")]
         return found | json.loads(rows[-1][0] or "{}") | {"said": said}
 
 

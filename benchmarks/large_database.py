@@ -147,7 +147,7 @@ class Nights:
         return found
 
     def multiply(self, nights: int, trials: int) -> dict[str, int]:
-        """Copy the last night until there are so many of them, with so many trials in all."""
+        """Copy the last run until the database has these numbers of runs and trials."""
         with closing(sqlite3.connect(self.database)) as database:
             (run,) = database.execute("select max(id) from run").fetchone()
             (stored,) = database.execute(
@@ -183,7 +183,7 @@ class Nights:
         }, f"n, trial WHERE {own}", many)  # fmt: skip
 
     def _copy_night(self, database: sqlite3.Connection, run: int, night: int) -> None:
-        """One more run like this one, so many days earlier."""
+        """Copy a run; the copy began and ended this number of days earlier."""
         new = {}
         for table in ("run", "task", "trial", "baseline", "finalist", "selection"):
             new[table] = 1 + database.execute(f"select max(id) from {table}").fetchone()[0]

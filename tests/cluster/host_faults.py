@@ -95,7 +95,7 @@ def fill_disk(cluster: Cluster) -> None:
     node = cluster.nodes["three"]
     pids = below(node.process.pid)
     (raylet,) = [pid for pid in pids if "/raylet/raylet" in title(pid).split(" ")[0]]
-    disk = Path(f"/proc/{raylet}/root/{cluster.folder / 'three'}")
+    disk = Path(f"/proc/{raylet}", "root", *(cluster.folder / "three").parts[1:])
     # What is deleted stays, as it does while a program has it open.
     held = [os.open(path, os.O_RDONLY) for path in disk.glob("tuner-*/**/") if path.is_dir()]
     Thread(target=_keep_full, args=(disk, raylet, held), daemon=True).start()

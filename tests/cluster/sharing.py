@@ -29,7 +29,7 @@ _JOB = BuildJob(
 
 
 def await_runners(pool: RayPool, answers: int = 0) -> list[PoolEvent]:
-    """The events up to the start of all CPU runners and so many answers to jobs."""
+    """The events until all CPU runners have started and this number of jobs is answered."""
     events: list[PoolEvent] = []
     expected = {name for name in pool.actors if name.startswith("cpu")}
     while True:

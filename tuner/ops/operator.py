@@ -321,8 +321,9 @@ class Operator(Generic[Result]):
     def _decide_of_copies(self, arguments: Sequence[Any]) -> Decision:
         """What runs a call that no kernel takes: torch; under numerics, what runs one of contiguous
         copies, such as of the heads that attention gets as views."""
-        if numerics_of_calls() != ANY and self._problem(*_make_contiguous(arguments)) is not None:
-            decision = self._make_decision(_make_contiguous(arguments))
+        copies = _make_contiguous(arguments) if numerics_of_calls() != ANY else arguments
+        if copies is not arguments and self._problem(*copies) is not None:
+            decision = self._make_decision(copies)
             run = decision.run
             if run is not None and run is not self._eagerly:
                 decision.run = lambda given: run(_make_contiguous(given))

@@ -313,7 +313,7 @@ class CheckConfig(SettingsSection):
     """A folder of wheels, which the check imports first."""
 
 
-#: Keys of a campaign that do not change its searches, and keys that may stand beside `check`.
+#: Keys of a campaign that do not change its searches, and keys that `check` allows.
 _NOT_WORK = {"schedule", "description", "wall", "deadline", "priority", "regressions", "check"}
 BESIDE_CHECK = {"schedule", "description", "check"}
 

@@ -53,7 +53,7 @@ class ConfigParams:
 
 
 class ConfigSampler(BaseSampler):
-    """A sampler of whole configs. Parameters that a trial has beside them are drawn at random."""
+    """A sampler of whole configs. It draws all other parameters of a trial at random."""
 
     def __init__(self, space: BoundSpace, seed: int) -> None:
         self._params = ConfigParams(space)
