@@ -16,6 +16,8 @@ from contextlib import contextmanager
 #: Folders of the compilers' caches below one cache folder.
 TRITON = "triton"
 INDUCTOR = "inductor"
+#: Has Triton keep its host modules in the user's folder, see `workers.compiling.host_modules`.
+HOST_MODULES = {"TRITON_CACHE_MANAGER": "workers.compiling.host_modules:HostModules"}
 #: Variables that workers do not get, and what each would do to them.
 LEFT_OUT: Mapping[str, str] = {
     "TRITON_INTERPRET": "Triton interprets instead of compiling",

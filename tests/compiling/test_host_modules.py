@@ -65,6 +65,52 @@ def test_with_a_read_only_home_modules_stay_in_the_process_cache(tmp_path):
     assert Path(module).is_relative_to(tmp_path / "one")
 
 
+#: What a builder does for a card of this machine, and what a device process looks for.
+_BUILD = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from search_spaces.registry import load
+from workers.compiling import build
+from workers.device import offline
+from workers.job_records import BuildJob, KernelRef
+
+kernel, here = load("softmax"), replace(offline("cuda:90"), uuid=sys.argv[1])
+workload = kernel.workloads()[0]
+config = kernel.default_config(workload, here)
+made = build(BuildJob("job", KernelRef("softmax"), workload, config, here), Path(sys.argv[2]))
+print(sorted({name.rpartition(".")[2] for name in made.files}))
+"""
+_OPEN = """
+from triton.runtime import build
+from workers.compiling.host_code import keep_host_modules
+
+build._build = print  # the compiler
+keep_host_modules()
+"""
+
+
+def run_code(code: str, home: Path, *arguments: str, **variables: str) -> str:
+    env = {**os.environ, **environment("cuda", str(home / "cache")), "TRITON_HOME": str(home)}
+    env |= {"PYTHONPATH": f"{ROOT}", **variables}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_builder_compiles_them_before_a_device_process_needs_them(tmp_path):
+    made = run_code(_BUILD, tmp_path, "GPU-1", str(tmp_path / "builds"))
+    assert made == "['cubin', 'json']\n"
+    assert all(path.is_relative_to(tmp_path / ".triton") for path in tmp_path.rglob("cuda_utils*"))
+    assert run_code(_OPEN, tmp_path) == ""
+
+
+@pytest.mark.parametrize(("card", "compiler"), [("", "gcc"), ("GPU-1", "false"), ("GPU-1", "none")])
+def test_it_compiles_none_for_an_absent_card_or_without_a_compiler(card, compiler, tmp_path):
+    made = run_code(_BUILD, tmp_path, card, str(tmp_path / "builds"), CC=compiler)
+    assert made == "['cubin', 'json']\n"
+    assert not list(tmp_path.rglob("cuda_utils*"))
+
+
 @pytest.mark.parametrize("kind", ["cpu", "interpreter", "simulated"])
 def test_other_kinds_keep_their_modules_private(kind, tmp_path):
     assert "TRITON_CACHE_MANAGER" not in environment(kind, str(tmp_path))

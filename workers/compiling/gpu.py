@@ -20,7 +20,7 @@ from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
 from workers.compiling.cache import pack_group
-from workers.compiling.host_code import build_host_modules
+from workers.compiling.host_code import build_host_modules, keep_host_modules
 from workers.compiling.launch_key import LaunchKey, count_compilations
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
 from workers.environment import TRITON, set_variables
@@ -102,6 +102,8 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
                 files.update(pack_group(compiled.metadata_group, keep))
             if job.host_modules and device.kind == "cuda":
                 files.update(build_host_modules(binaries, cache_dir / TRITON))
+            elif device.kind == "cuda" and device.uuid:
+                keep_host_modules(binaries)  # while the device opens, or measures others
     if not files:
         raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
     if exceeded is not None:

@@ -1,4 +1,4 @@
-"""Triton's host modules for NVIDIA GPUs, compiled on a machine that has neither GPU nor driver.
+"""Triton's host modules for NVIDIA GPUs, compiled by builders, which need neither GPU nor driver.
 
 Triton compiles its driver module with a C compiler and, up to 3.6, a launcher for each signature of
 kernels. They call the CUDA driver, so that they are linked here with an empty library of its name,
@@ -7,61 +7,109 @@ and not loaded.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from triton import knobs
+
 from search_spaces.errors import TunerError
+from search_spaces.records import digest
 from search_spaces.triton_versions import settle_cache_keys
 from workers.compiling.cache import pack_files
-from workers.environment import TRITON, set_variables
+from workers.environment import HOST_MODULES, TRITON, set_variables
 
+_log = logging.getLogger(__name__)
 _NAME = "libcuda.so.1"
 _FUNCTION = re.compile(r"\bcu[A-Z]\w+(?=\()")
 
 
-def build_host_modules(kernels: list[Any], cache_dir: Path) -> dict[str, bytes]:
+def build_host_modules(kernels: Sequence[Any], cache_dir: Path) -> dict[str, bytes]:
     """What compiled kernels need on the host, as files of an artifact.
 
     kernels: of Triton. cache_dir: where this process's Triton keeps its cache.
     """
+    return pack_files(cache_dir, {Path(path) for path in _compile(kernels)}, TRITON)
+
+
+def keep_host_modules(kernels: Sequence[Any] = ()) -> None:
+    """Compile Triton's driver module, and what kernels need on the host, into the user's folder.
+
+    Device processes find them there, see `host_modules`. What cannot be compiled here is left to
+    them, and they report it.
+    """
+    try:
+        with set_variables(**HOST_MODULES):
+            _compile(kernels)
+    except (OSError, subprocess.SubprocessError, TunerError) as error:
+        _log.info("host modules are not compiled in advance: %s", error)
+
+
+def _compile(kernels: Sequence[Any]) -> list[str]:
+    """Compile the driver module and the launchers of kernels unless they are there; their paths."""
     from triton.backends.nvidia import driver
 
     settle_cache_keys()
-    with _never_loaded() as paths, set_variables(TRITON_LIBCUDA_PATH=_empty_libcuda()):
-        driver.library_dirs.cache_clear()
-        driver.libcuda_dirs.cache_clear()
+    with _never_loaded() as paths, _linked_without_driver(driver):
         driver.CudaUtils()
         del driver.CudaUtils.instance  # one without a GPU
         if hasattr(driver, "make_launcher"):
             for kernel in kernels:
                 driver.CudaLauncher(kernel.src, kernel.metadata)
-    return pack_files(cache_dir, {Path(path) for path in paths}, TRITON)
+    return paths
 
 
-@cache
-def _empty_libcuda() -> str:
+@contextmanager
+def _linked_without_driver(driver: Any) -> Iterator[None]:
+    with set_variables(TRITON_LIBCUDA_PATH=_make_empty_libcuda(driver)):
+        _forget_libraries(driver)
+        try:
+            yield
+        finally:
+            _forget_libraries(driver)
+
+
+def _forget_libraries(driver: Any) -> None:
+    driver.library_dirs.cache_clear()
+    driver.libcuda_dirs.cache_clear()
+
+
+def _make_empty_libcuda(driver: Any) -> str:
     """A folder with a library that has the names of the CUDA driver's functions."""
-    from triton.backends.nvidia import driver
-
-    folder = Path(tempfile.mkdtemp(prefix="tuner-libcuda-"))
     texts = [path.read_text() for path in Path(driver.__file__).parent.glob("driver.*")]
     names = {name for text in texts for name in _FUNCTION.findall(text)}
-    source = folder / "libcuda.c"
-    source.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
+    source = "".join(f"void {name}(void) {{}}\n" for name in sorted(names))
+    folder = Path(knobs.cache.dir) / f"tuner-libcuda-{digest(source)}"
+    linked = folder / "libcuda.so"
+    if linked.exists():
+        return f"{folder}"
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:  # where Triton looks for one
         raise TunerError("there is no C compiler here", "install gcc, or name one in CC")
-    command = [compiler, "-shared", "-fPIC", f"{source}", f"-Wl,-soname,{_NAME}", "-o"]
-    subprocess.run([*command, f"{folder / _NAME}"], check=True, capture_output=True)
-    (folder / "libcuda.so").symlink_to(_NAME)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as draft:
+        made = Path(draft) / _NAME
+        command = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-xc",
+            "-",
+            f"-Wl,-soname,{_NAME}",
+            "-o",
+            f"{made}",
+        ]
+        subprocess.run(command, input=source.encode(), check=True, capture_output=True)
+        made.replace(folder / _NAME)
+    with suppress(FileExistsError):  # of another builder
+        linked.symlink_to(_NAME)
     return f"{folder}"
 
 

@@ -12,9 +12,14 @@ from search_spaces.records import Device, Toolchain, Value
 from workers.backend_spec import Describe, Peak
 from workers.backends.cuda import limits
 from workers.backends.gpu.spec import GpuSpec
+from workers.processes.preload import BEFORE_TORCH, Call, Preload, WorkerRole
 
 if TYPE_CHECKING:
     from workers.roles import Backend
+
+
+#: Compiles what opening a device needs, unless a process of this user has.
+_HOST_MODULES = Call("workers.compiling.host_code", "keep_host_modules", beside=True)
 
 
 class CudaSpec(GpuSpec):
@@ -70,6 +75,12 @@ class CudaSpec(GpuSpec):
             if all(re.search(rf"\b{word}\b", device.name) for word in words):
                 return peak
         return None
+
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        steps = super().preload(role, torch_free=torch_free)
+        if role is WorkerRole.BUILDER:
+            return steps
+        return Preload.of(BEFORE_TORCH, "triton", _HOST_MODULES, steps)
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         from workers.backends.cuda.backend import CudaBackend

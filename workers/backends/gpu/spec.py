@@ -11,6 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
 from workers.backend_spec import BackendSpec
+from workers.environment import HOST_MODULES
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.processes.preload import (
     BEFORE_TORCH,
@@ -83,10 +84,7 @@ class GpuSpec(BackendSpec):
         build_gpu(kernel, job, cache_dir)
 
     def environment(self, cache_dir: Path) -> dict[str, str]:
-        # Variants share the host modules that Triton generates, see
-        # `workers.compiling.host_modules`.
-        shared = {"TRITON_CACHE_MANAGER": "workers.compiling.host_modules:HostModules"}
-        return {**super().environment(cache_dir), **shared}
+        return {**super().environment(cache_dir), **HOST_MODULES}
 
     def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
         compiler = Preload.of("workers.compiling.gpu", load_compilers(self.usual_target))
