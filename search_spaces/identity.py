@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Protocol
 from search_spaces.errors import KernelError
 from search_spaces.object_state import ObjectState, StateError
 from search_spaces.records import digest
+from search_spaces.source_positions import HOME, OURS, installed_package
 from search_spaces.source_reach import (
     Reach,
     list_imports,
@@ -53,9 +54,6 @@ from search_spaces.source_reach import (
 )
 from tuner.runtime.device_code import base_function, kernel_hash, stamp
 
-#: The farm's packages.
-_OURS = ("search_spaces", "workers", "results_db", "reports", "tuner")
-_HOME = Path(__file__).resolve().parents[1]
 #: Modules of the farm that count in no identity, with what is below them: they declare, find, load
 #: and search kernels, and no launch and no check depends on them.
 EXCLUDED = frozenset(
@@ -99,7 +97,6 @@ COUNTED = frozenset({"tuner.capturing"})
 _LISTS = frozenset({"search_spaces", "search_spaces.kernels"})
 #: Libraries whose versions are in a toolchain.
 _TOOLS = frozenset({"torch", "triton", "numpy"})
-_INSTALLED = ("/site-packages/", "/dist-packages/")
 #: The import name of a file that names a kernel as `file.py:object`, which depends on its folder.
 _FILE_MODULE = re.compile(r"\btuner_kernels_(\w+)_[0-9a-f]{8}\b")
 #: Functions that list a folder: all files of a module's folder count where its text has one.
@@ -228,8 +225,7 @@ class _Text:
         return _is_own(module, file, self.own)
 
     def _belongs(self, file: str) -> bool:
-        inside = next((file.split(part)[-1] for part in _INSTALLED if part in file), "")
-        return _is_own(re.split(r"[/.]", inside)[0], file, self.own)
+        return _is_own(installed_package(file) or "", file, self.own)
 
     def _foreign(self, state: ObjectState) -> set[str]:
         """The top-level names of the libraries that own code imports or holds."""
@@ -330,7 +326,7 @@ def _is_own(module: str, file: str, packages: frozenset[str]) -> bool:
     top = module.partition(".")[0]
     if top in _TOOLS:
         return False
-    if any(part in file for part in _INSTALLED):
+    if installed_package(file) is not None:
         return top in packages
     return not file.startswith(_standard())
 
@@ -353,10 +349,10 @@ def _standard() -> tuple[str, ...]:
 def _farm_module(file: str) -> str | None:
     """The name of a module of the farm; None for any other file."""
     try:
-        parts = Path(file).relative_to(_HOME).with_suffix("").parts
+        parts = Path(file).relative_to(HOME).with_suffix("").parts
     except ValueError:
         return None
-    if not parts or parts[0] not in _OURS:
+    if not parts or parts[0] not in OURS:
         return None
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -381,7 +377,7 @@ def _file_of(module: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _is_library(top: str) -> bool:
     """Whether a top-level module is of an installed distribution that no toolchain names."""
-    if top in _TOOLS or top in _OURS or top in sys.stdlib_module_names:
+    if top in _TOOLS or top in OURS or top in sys.stdlib_module_names:
         return False
     found = sys.modules.get(top)
     origin = getattr(found, "__file__", None)
@@ -389,7 +385,7 @@ def _is_library(top: str) -> bool:
         with suppress(ImportError, ValueError):
             spec = importlib.util.find_spec(top)
             origin = spec.origin if spec is not None else None
-    return origin is None or any(part in origin for part in _INSTALLED)
+    return origin is None or installed_package(origin) is not None
 
 
 @functools.cache
@@ -397,8 +393,13 @@ def _version(library: str) -> str:
     """A library with the versions of the distributions that it is of."""
     with suppress(metadata.PackageNotFoundError):
         return f"{library} {metadata.version(library)}"
-    names = metadata.packages_distributions().get(library, ())
+    names = _distributions(tuple(sys.path)).get(library, ())
     return " ".join([library, *(f"{name} {metadata.version(name)}" for name in sorted(set(names)))])
+
+
+@functools.lru_cache(maxsize=1)
+def _distributions(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
 
 
 # -- data files ------------------------------------------------------------------------------------

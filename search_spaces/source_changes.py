@@ -27,7 +27,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -39,7 +39,7 @@ from search_spaces.identity import identity_of
 from search_spaces.import_stamps import OUTDATED
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
-from search_spaces.source_reach import Reach, reach_of
+from search_spaces.source_reach import Reach, reach_of, resolve_path
 from tuner.runtime.device_code import stamp
 
 __all__ = [
@@ -176,14 +176,9 @@ def _modules_of(files: Collection[str]) -> Iterator[tuple[str, str, ModuleType]]
         if not isinstance(module, ModuleType) or not isinstance(file, str):
             continue
         if os.path.basename(file) in last_parts:
-            resolved = _resolve(file)
+            resolved = resolve_path(file)
             if resolved in files:
                 yield resolved, name, module
-
-
-@lru_cache(maxsize=16384)
-def _resolve(file: str) -> str:
-    return f"{Path(file).resolve()}"
 
 
 # -- whether a module is current -------------------------------------------------------------------

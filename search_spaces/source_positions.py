@@ -1,21 +1,22 @@
-"""Where in a user's own code an exception was raised: for one-line messages and for reports."""
+"""Which code is a user's own, and where in it an exception was raised: for messages and reports."""
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
-#: Packages whose frames tell a kernel's author nothing, wherever they are installed.
-_OURS = ("search_spaces", "workers", "tuner", "reports", "results_db")
+#: The farm's packages, and others whose frames tell a kernel's author nothing.
+OURS = ("search_spaces", "workers", "tuner", "reports", "results_db")
 _INSTALLED = ("torch", "triton", "numpy", "ray")
-_HOME = Path(__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[1]
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _SITE = ("site-packages", "dist-packages")
-
 
 #: How a note that `within` leaves begins.
 _WITHIN = "in "
@@ -46,13 +47,38 @@ def is_own(filename: str) -> bool:
     if not file.is_file():
         return False
     file = file.resolve()
-    parts = file.parts
-    site = next((at for at, part in enumerate(parts) if part in _SITE), None)
-    if site is not None and parts[site + 1] in (*_INSTALLED, *_OURS):
+    top = installed_package(f"{file}")
+    if top in (*_INSTALLED, *OURS):
         return False
-    if any(file.is_relative_to(_HOME / package) for package in _OURS):
+    if any(file.is_relative_to(HOME / package) for package in OURS):
         return False
-    return site is not None or not file.is_relative_to(_STDLIB)
+    return top is not None or not file.is_relative_to(_STDLIB)
+
+
+@cache
+def installed_package(file: str) -> str | None:
+    """The top-level package or module of an installed file, by name; None for other files.
+
+    Its folder is called `site-packages` or `dist-packages`, or holds a distribution that lists it,
+    as after `pip install --target`. A project that is installed as a link stays the user's.
+    """
+    path = Path(file)
+    pairs = [*zip(path.parents, (path, *path.parents), strict=False)]
+    named = (inner for folder, inner in pairs if folder.name in _SITE)
+    # From the root on, since packages hold copies of others.
+    listed = (inner for folder, inner in reversed(pairs) if inner.name in _list_installed(folder))
+    found = next(chain(named, listed), None)
+    return found.name.partition(".")[0] if found else None
+
+
+@cache
+def _list_installed(folder: Path) -> frozenset[str]:
+    """The files and folders that distributions in a folder list as theirs."""
+    found: set[str] = set()
+    with suppress(OSError):
+        for record in folder.glob("*.dist-info/RECORD"):
+            found.update(re.findall(r"^[^/,]+", record.read_text("utf-8", "replace"), re.MULTILINE))
+    return frozenset(found)
 
 
 def one_line(error: BaseException) -> str:

@@ -20,10 +20,9 @@ from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
-from search_spaces.source_positions import is_own
+from search_spaces.source_positions import installed_package, is_own
 from tuner.runtime.device_code import chain_of, normal_form, stamp
 
-_INSTALLED = ("site-packages", "dist-packages")
 #: The files of modules: Python, byte code without its source, compiled extensions.
 _CODE = (".py", ".pyc", *EXTENSION_SUFFIXES)
 _IMPORTERS = ("import_module", "__import__", "import_file")
@@ -80,7 +79,7 @@ def reach_of(
             continue
         reach.modules[source] = name
         named = reach.imports[source] = set()
-        if not into_installed and any(f"/{folder}/" in source for folder in _INSTALLED):
+        if not into_installed and installed_package(source) is not None:
             continue
         package = package_of(source, name)
         for imported, origin in _origins(source, package, name, belongs):
@@ -112,7 +111,7 @@ def text_of(file: str) -> ModuleText:
     return _read_text(file, *stamp(file))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def _read_text(file: str, modified: int, size: int) -> ModuleText:
     data = Path(file).read_bytes()
     try:
@@ -232,9 +231,10 @@ def _search_path(package: str, folder: str) -> list[str]:
 
 
 def _code_file(file: object) -> str | None:
-    return _resolve(file) if isinstance(file, str) and file.endswith(_CODE) else None
+    return resolve_path(file) if isinstance(file, str) and file.endswith(_CODE) else None
 
 
 @lru_cache(maxsize=16384)
-def _resolve(file: str) -> str:
+def resolve_path(file: str) -> str:
+    """The file behind links; looked up once."""
     return f"{Path(file).resolve()}"
