@@ -28,6 +28,7 @@ from workers.environment import HOST_MODULES, TRITON, set_variables
 
 _log = logging.getLogger(__name__)
 _NAME = "libcuda.so.1"
+_FLAGS = ("-shared", "-fPIC", f"-Wl,-soname,{_NAME}")
 _FUNCTION = re.compile(r"\bcu[A-Z]\w+(?=\()")
 
 
@@ -96,16 +97,7 @@ def _make_empty_libcuda(driver: Any) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as draft:
         made = Path(draft) / _NAME
-        command = [
-            compiler,
-            "-shared",
-            "-fPIC",
-            "-xc",
-            "-",
-            f"-Wl,-soname,{_NAME}",
-            "-o",
-            f"{made}",
-        ]
+        command = [compiler, *_FLAGS, "-xc", "-", "-o", f"{made}"]
         subprocess.run(command, input=source.encode(), check=True, capture_output=True)
         made.replace(folder / _NAME)
     with suppress(FileExistsError):  # of another builder
