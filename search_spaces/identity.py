@@ -242,7 +242,9 @@ class _Text:
             text = text_of(file)
             parts = {part for chains in text.reads.values() for chain in chains for part in chain}
             if parts & {"environ", "getenv"} or {"os.environ", "os.getenv"} & {*text.imports}:
-                found |= {word: os.environ[word] for word in text.words if word in os.environ}
+                # Shells set `_` to the program that they start.
+                words = (text.words & {*os.environ}) - {"_"}
+                found |= {word: os.environ[word] for word in words}
         return found
 
     def _list_launched(self) -> Iterator[str]:

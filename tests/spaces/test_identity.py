@@ -92,6 +92,15 @@ def test_environment_variables_that_the_text_names_count(folder, monkeypatch):
     assert folder.identity(text) == found[-1]
 
 
+def test_the_program_that_a_shell_started_does_not_count(folder, monkeypatch):
+    text = "import os\nPARTS = '_'.join(os.environ.get('OWN_PARTS', '').split())"
+    found = set()
+    for program in ("/usr/bin/python", "/usr/bin/timeout"):
+        monkeypatch.setenv("_", program)
+        found.add(folder.identity(text))
+    assert len(found) == 1
+
+
 def test_versions_of_distributions_count(folder, monkeypatch):
     """Also of one that is imported in a function only; the text of a library does not."""
     found = []
