@@ -3,9 +3,10 @@
 A confirmation needs a task's inputs, references and baselines, whose compilation takes seconds. The
 standby makes them, one part at a time, as soon as the runner gets a task's first job. Parts that
 launch work on the device run between jobs, and a job waits until such a part has ended, so that
-nothing disturbs a timed run. They wait for a pause of the search first. Where there is none they
-take their turn, because the confirmation would occupy the device as long for them. Parts that
-compile run at low priority. The confirmation does whatever the standby has not done by then.
+nothing disturbs a timed run. Making the task, for which compilations wait, takes the next turn
+between two jobs. The others wait for a pause of the search first, and where there is none for
+their turn, because the confirmation would occupy the device as long for them. Parts that compile
+run at low priority. The confirmation does whatever the standby has not done by then.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class StandbyPreparation:
         now = time.monotonic()
         self._turn_since = self._turn_since or now
         waited = now - self._turn_since >= _TURN_AFTER_S
-        idle = not self._jobs and (waited or now - self._idle_since >= _IDLE_S)
+        idle = waited or now - self._idle_since >= _IDLE_S
         keys = list(self._tasks)
         if self._next is not None and now < self._next[1]:
             keys = [key for key in keys if key == self._next[0]]
@@ -232,7 +233,8 @@ class StandbyPreparation:
             (key, part)
             for key in keys
             for part in _open_parts(self._plans[key])
-            if idle or not part.on_device
+            if not part.on_device
+            or (not self._jobs and (idle or part.kind is PartKind.TASK))
         ]
         return min(possible, key=lambda found: not found[1].on_device, default=None)
 
