@@ -111,6 +111,7 @@ ROOMS = {
         "workers.environment",
         "workers.host",
         "workers.job_records",
+        "workers.machine_lock",
         "workers.processes",
         "workers.toolchain",
         "workers.user_cache",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces.records import digest
 from workers.backend_kinds import environment
+from workers.machine_lock import MachineLock
 
 ROOT = Path(__file__).parents[2]
 #: An extension module as Triton makes its driver and launchers, and a file of a compiled variant.
@@ -102,6 +105,15 @@ def test_a_builder_compiles_them_before_a_device_process_needs_them(tmp_path):
     assert made == "['cubin', 'json']\n"
     assert all(path.is_relative_to(tmp_path / ".triton") for path in tmp_path.rglob("cuda_utils*"))
     assert run_code(_OPEN, tmp_path) == ""
+
+
+def test_only_one_of_the_builders_that_begin_together_compiles_them(tmp_path):
+    folder = digest(f"{tmp_path / '.triton' / 'cache'}")
+    with contextlib.closing(MachineLock(f"host-modules-{folder}")) as lock:
+        assert lock.take()
+        made = run_code(_BUILD, tmp_path, "GPU-1", str(tmp_path / "builds"))
+    assert made == "['cubin', 'json']\n"
+    assert not list(tmp_path.rglob("cuda_utils*"))
 
 
 @pytest.mark.parametrize(("card", "compiler"), [("", "gcc"), ("GPU-1", "false"), ("GPU-1", "none")])

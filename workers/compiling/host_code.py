@@ -25,6 +25,7 @@ from search_spaces.records import digest
 from search_spaces.triton_versions import settle_cache_keys
 from workers.compiling.cache import pack_files
 from workers.environment import HOST_MODULES, TRITON, set_variables
+from workers.machine_lock import MachineLock
 
 _log = logging.getLogger(__name__)
 _NAME = "libcuda.so.1"
@@ -44,13 +45,18 @@ def keep_host_modules(kernels: Sequence[Any] = ()) -> None:
     """Compile Triton's driver module, and what kernels need on the host, into the user's folder.
 
     Device processes find them there, see `host_modules`. What cannot be compiled here is left to
-    them, and they report it.
+    them, and they report it; also while another process compiles: builders that begin together
+    would all compile the same.
     """
+    lock = MachineLock(f"host-modules-{digest(knobs.cache.get_triton_dir('cache'))}")
     try:
-        with set_variables(**HOST_MODULES):
-            _compile(kernels)
+        if lock.take():
+            with set_variables(**HOST_MODULES):
+                _compile(kernels)
     except (OSError, subprocess.SubprocessError, TunerError) as error:
         _log.info("host modules are not compiled in advance: %s", error)
+    finally:
+        lock.close()
 
 
 def _compile(kernels: Sequence[Any]) -> list[str]:

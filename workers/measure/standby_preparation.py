@@ -233,8 +233,7 @@ class StandbyPreparation:
             (key, part)
             for key in keys
             for part in _open_parts(self._plans[key])
-            if not part.on_device
-            or (not self._jobs and (idle or part.kind is PartKind.TASK))
+            if not part.on_device or (not self._jobs and (idle or part.kind is PartKind.TASK))
         ]
         return min(possible, key=lambda found: not found[1].on_device, default=None)
 
