@@ -87,15 +87,15 @@ class GpuSpec(BackendSpec):
         return {**super().environment(cache_dir), **HOST_MODULES}
 
     def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
-        compiler = Preload.of("workers.compiling.gpu", load_compilers(self.usual_target))
+        compilers = ("workers.compiling.gpu", load_compilers(self.usual_target))
         if role is WorkerRole.BUILDER and torch_free:
-            return Preload.of(ENVIRONMENT, WORKERS, "triton", TRITON_KEY, compiler)
-        own = {WorkerRole.BUILDER: compiler, WorkerRole.STANDBY: _INDUCTOR}
-        return Preload.of(
-            *(BEFORE_TORCH, "triton", replace(TRITON_KEY, beside=True)),
-            *(f"workers.backends.{self.kind}.backend", STATISTICS, "torch"),
-            own.get(role, Preload()),
-        )
+            return Preload.of(ENVIRONMENT, WORKERS, "triton", TRITON_KEY, *compilers)
+        first = (BEFORE_TORCH, "triton", replace(TRITON_KEY, beside=True))
+        if role is WorkerRole.BUILDER:
+            return Preload.of(*first, "torch", *compilers)
+        backend = (f"workers.backends.{self.kind}.backend", STATISTICS, "torch")
+        own = _INDUCTOR if role is WorkerRole.STANDBY else Preload()
+        return Preload.of(*first, *backend, own)
 
 
 def load_compilers(target: str) -> Call:
