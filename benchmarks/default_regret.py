@@ -16,6 +16,7 @@ confirmations measured both:
 
 import argparse
 import json
+import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
@@ -30,6 +31,7 @@ from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.registry import load
 from tuner.campaign.task_specs import closest
 
+sys.path.append(f"{Path(__file__).resolve().parents[1]}/tests/plugins")  # the pool
 SPACES = sorted((Path(__file__).parent / "spaces" / "h200").glob("*.space.json"))
 SEEDS, BUDGET, NEAR = (0, 1, 2), 120, 1.01
 NOTES = (

@@ -379,7 +379,7 @@ PoolEvent = Built | Measured | JobLost | WorkerReady | WorkerGone
 class PoolSpec:
     """The workers that a pool is to start."""
 
-    #: The pool's name: `local`, `ray`, `virtual`, or one of an entry point.
+    #: The pool's name: `local`, `ray`, or one of an entry point.
     kind: str = "local"
     #: Number of runners by backend kind; None means one per device found.
     runners: Mapping[str, int | None] = field(default_factory=dict)

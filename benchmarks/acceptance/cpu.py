@@ -29,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}", f"{ROOT / 'tests'}"]
+sys.path[:0] = [f"{ROOT / each}" for each in (".", "benchmarks", "tests", "tests/plugins")]
 # Small matrix products run on one thread each: the effect of more threads is not tested here.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from made_up_spaces import SCENARIOS, synthesize
+from virtual_pool import VirtualPool
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import config_key
@@ -30,7 +31,6 @@ from tuner.engine import (
     Tick,
 )
 from workers.job_records import KernelRef, Mode, PoolSpec
-from workers.pools.virtual import VirtualPool
 
 NOISY = ("W1", "W2", "W3", "W4", "W5", "W6")
 #: Device seconds of the reference design for 2,000 configs, and the allowed multiple of them.

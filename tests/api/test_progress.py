@@ -221,11 +221,12 @@ tuner.tune("recorded:space.json", space.workload, budget=10, pool="virtual")
 
 def test_a_script_on_a_terminal_shows_its_progress_from_the_first_moment(tmp_path):
     synthesize(40, seed=5).save(tmp_path / "space.json")
+    paths = f"{ROOT}:{ROOT}/tests/plugins"
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"},
+        env={**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "100"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

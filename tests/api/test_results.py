@@ -198,7 +198,7 @@ def test_a_script_leaves_no_files_and_imports_no_frames(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/plugins", "TMPDIR": str(place)},
         capture_output=True,
         text=True,
         check=False,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from bench_samples import recording
+from virtual_pool import VirtualPool
 
 from search_spaces.recorded.recorded_kernel import RecordedSpace
 from tuner.cli import invoke
 from workers import pools
-from workers.pools.virtual import VirtualPool
 
 # The helper that forks.
 sys.path.append(str(Path(__file__).parents[1] / "spaces"))

@@ -21,7 +21,7 @@ from tuner.cli import invoke
 from tuner.cli.application import leave
 
 ROOT = Path(__file__).parents[2]
-_FORKS = Forks(__file__, PYTHONPATH=f"{ROOT}:{ROOT / 'tests' / 'spaces'}")
+_FORKS = Forks(__file__, PYTHONPATH=f"{ROOT}:{ROOT}/tests/spaces:{ROOT}/tests/plugins")
 _LIBRARIES = ("torch", "triton", "scipy.special", "rich.markup")
 _COMMANDS = ("best", "bench", "compare", "export", "run", "spaces", "status", "workers")
 _IMPORTED = (

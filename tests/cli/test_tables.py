@@ -172,7 +172,7 @@ MACHINE = f"""
 import socket
 from search_spaces.records import Device
 from workers import device, pools
-from workers.pools.virtual import VirtualPool
+from virtual_pool import VirtualPool
 pools.create = VirtualPool
 socket.gethostname = lambda: "node7"
 devices = [{H200!r}, {EPYC!r}]

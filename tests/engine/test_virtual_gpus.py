@@ -18,13 +18,13 @@ import invariants
 import multi_gpu
 import multi_gpu_run
 from acceptance.simulated_worlds import instructions
+from virtual_pool import VirtualPool
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from tuner import strategies
 from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
 from workers.backends.simulated.build import simulate_build
 from workers.job_records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
-from workers.pools.virtual import VirtualPool
 
 #: Trials of a task, and the builders of a device's 16 cores, less one core that launches.
 TRIALS, BUILDERS_PER_GPU = 40, 15

@@ -13,11 +13,11 @@ import pytest
 from farms import SLOW, Farm, assert_sound
 from processes import wait_until
 from recorded_campaigns import campaign_settings
+from virtual_pool import VirtualPool
 
 from results_db import Store, StoreError
 from tuner.campaign import RunOptions, run_campaign
 from workers.job_records import MeasureJob, PoolSpec
-from workers.pools.virtual import VirtualPool
 
 
 @pytest.fixture

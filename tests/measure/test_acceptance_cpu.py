@@ -15,13 +15,13 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from acceptance import cpu, simulated_worlds
 from acceptance import cpu_noise as noise
 from made_up_spaces import synthesize
+from virtual_pool import VirtualPool
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec
 from workers.job_records import KernelRef, PoolSpec
-from workers.pools.virtual import VirtualPool
 
 #: A run is killed at these of twenty points; each change tries the first five.
 POINTS = (1, 6, 11, 15, 19, *(point for point in range(1, 21) if point not in (1, 6, 11, 15, 19)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from made_up_spaces import synthesize
+from virtual_pool import VirtualPool
 
 from tuner.settings import validate
 from tuner.settings.sections import Settings
-from workers.pools.virtual import VirtualPool
 
 
 class CountingPool(VirtualPool):

@@ -29,12 +29,18 @@ from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.base.log_ratio import LogRatio
 from tuner.serving.pages import Pages
 
+ROOT = Path(__file__).parents[2]
+#: Of processes that find the pool in virtual time.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/plugins"}
+
 
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[str]:
     """The address of a server over the folder's database."""
     command = [sys.executable, "-m", "tuner", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         try:
             yield server.stdout.readline().strip()
@@ -278,7 +284,7 @@ def test_pages_follow_a_run_and_hostile_text_stays_inert(browser, tmp_path):
         page.goto(address)
         assert page.get_by_text(HOSTILE[:20]).count() >= 1
         command = [sys.executable, "-m", "tuner", "run", "c", "--no-report", "--quiet"]
-        with subprocess.Popen(command, cwd=tmp_path) as run:
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT) as run:
             # The list of runs follows without a reload, and then so does the run's own page.
             page.get_by_role("link", name="3", exact=True).click()
             page.get_by_text("run 3 of c: finished").wait_for()
@@ -312,7 +318,7 @@ def test_a_run_shows_its_pages_until_they_are_closed(tmp_path):
         "page = urllib.request.urlopen(sys.argv[1]).read().decode()\n"
         "open('seen', 'w').write(sys.argv[1] + ' ' + str('</html>' in page))\n"
     )
-    environment = {**os.environ, "BROWSER": f"{sys.executable} browser.py %s"}
+    environment = {**ENVIRONMENT, "BROWSER": f"{sys.executable} browser.py %s"}
     os.mkfifo(tmp_path / "seen")
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "tuner", "run", "c", "--open", "--no-report"]

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task, trial
+from virtual_pool import VirtualPool
 
 from results_db import Store, StoreAwayError, StoreError, TrialRecord
 from search_spaces.records import Status
@@ -26,7 +27,6 @@ from workers.job_records import (
     PoolSpec,
     WorkerInfo,
 )
-from workers.pools.virtual import VirtualPool
 
 
 @dataclass(slots=True)

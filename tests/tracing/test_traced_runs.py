@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from made_up_spaces import synthesize
 from trace_reader import Trace
+from virtual_pool import VirtualPool
 
 import tuner as api
 from search_spaces.errors import TunerError
 from tuner.cli import invoke
 from workers import pools
-from workers.pools.virtual import VirtualPool
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1

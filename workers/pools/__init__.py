@@ -24,7 +24,6 @@ POOLS = PluginGroup(
     {
         "local": "workers.pools.local:LocalPool",
         "ray": "workers.pools.ray_pool:RayPool",
-        "virtual": "workers.pools.virtual:VirtualPool",
     },
 )
 

@@ -1,4 +1,4 @@
-"""The pool `virtual`: simulated builders and devices in virtual time.
+"""The pool `virtual`, of an entry point: simulated builders and devices in virtual time.
 
 A discrete-event simulation over recorded spaces. Builds take the recorded seconds, measurements the
 seconds of the simulated clock, and `poll` jumps to the next event. A driver that uses `clock` as
