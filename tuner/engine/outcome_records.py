@@ -93,30 +93,29 @@ def race_records(
     longest = max(len(o.samples_us) for _, o in named if isinstance(o, Timing))
     records = []
     for (name, trial), outcome in named:
-        ratio = result.ratios.get(name)
-        if isinstance(outcome, Failure) or ratio is None:
-            records.append(_not_measured(Mode.RACE, trial, outcome))
-            continue
         record = _make_final_record(Mode.RACE, trial, outcome, measurement)
-        dropped = len(outcome.samples_us) < longest
-        records.append(replace(record, log_ratio=ratio, dropped=dropped))
+        if (ratio := result.ratios.get(name)) is not None:
+            dropped = len(record.samples_us) < longest
+            record = replace(record, log_ratio=ratio, dropped=dropped)
+        records.append(record)
     return records
 
 
 def confirm_records(candidates: Sequence[Trial], measurement: Measurement) -> list[FinalRecord]:
     """One record for each candidate of a confirmation. Ratios are against the winner."""
-    records = []
-    for trial, outcome in zip(candidates, measurement.outcomes, strict=True):
-        if isinstance(outcome, Failure) or not outcome.samples_us:
-            records.append(_not_measured(Mode.CONFIRM, trial, outcome))
-            continue
-        records.append(_make_final_record(Mode.CONFIRM, trial, outcome, measurement))
-    return records
+    return [
+        _make_final_record(Mode.CONFIRM, trial, outcome, measurement)
+        for trial, outcome in zip(candidates, measurement.outcomes, strict=True)
+    ]
 
 
 def _make_final_record(
-    stage: Mode, trial: Trial, outcome: Timing, measurement: Measurement
+    stage: Mode, trial: Trial, outcome: Timing | Failure, measurement: Measurement
 ) -> FinalRecord:
+    if isinstance(outcome, Failure):
+        return FinalRecord(stage, trial.config, outcome.status, message=outcome.message)
+    if not outcome.samples_us:
+        return FinalRecord(stage, trial.config, Status.RUNTIME, message="was not timed")
     return FinalRecord(
         stage=stage,
         config=trial.config,
@@ -126,12 +125,6 @@ def _make_final_record(
         method=measurement.method,
         cache=measurement.cache,
     )
-
-
-def _not_measured(stage: Mode, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
-    if isinstance(outcome, Failure):
-        return FinalRecord(stage, trial.config, outcome.status, message=outcome.message)
-    return FinalRecord(stage, trial.config, Status.RUNTIME, message="was not timed")
 
 
 def settled_outcome(

@@ -286,14 +286,8 @@ class MeasurementSession:
             return one
         if one is None:
             return Timing(self._names[index], 0.0)
-        return Timing(
-            self._names[index],
-            0.0,
-            error=one.error,
-            deterministic=one.deterministic,
-            row_bits=one.row_bits,
-            note=one.note,
-        )
+        checked = one.error, one.deterministic, one.row_bits, one.note
+        return Timing(self._names[index], 0.0, (), EQUAL, *checked)
 
     def _measurement(
         self,
