@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
+from acceptance.evaluation import collect_passes
 from tuner.base.statistics import compare_pairs, tie_set
 from workers.job_records import MeasurementProtocol
 from workers.measure.race.elimination import race
-from workers.measure.race.samples import collect_passes
 from workers.measure.race.screening import screen
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate, WarmUp

@@ -1,4 +1,4 @@
-"""Evaluation of many pair comparisons: pure functions of their outcomes.
+"""Samples of interleaved passes, and the evaluation of many pair comparisons.
 
 An estimate is ln(time of the second / time of the first) with its 95 % interval. Estimates,
 intervals and verdicts are those of the workers.
@@ -14,11 +14,21 @@ from dataclasses import dataclass
 from acceptance.result import Result, percent
 from tuner.base.log_ratio import THRESHOLD, LogRatio
 from tuner.base.statistics import compare_pairs
+from workers.measure.race.samples import rotated_orders
+from workers.measure.timers.timer import Candidate, Timer
 
 #: Planted share of work, and the minimum share of its pairs in which it must be detected.
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}
 #: Largest acceptable bias, as a share of the time.
 BIAS = 0.003
+
+
+def collect_passes(
+    timer: Timer, candidates: Sequence[Candidate], passes: int, warm_ms: float
+) -> list[list[float]]:
+    """Samples in us per candidate over a number of interleaved passes."""
+    timer.warm(candidates[0], warm_ms, steady=True)
+    return timer.collect(candidates, rotated_orders(len(candidates), passes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acceptance.evaluation import compare, evaluate_identical, evaluate_planted
+from acceptance.evaluation import collect_passes, compare, evaluate_identical, evaluate_planted
 from acceptance.result import Result
 from workers.job_records import MeasurementProtocol
-from workers.measure.race.samples import collect_passes
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate, WarmUp
 

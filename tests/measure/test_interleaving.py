@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timer_contract import StillTeam
 
-from workers.measure.race.samples import collect_passes, rotated_orders
+from workers.measure.race.samples import rotated_orders
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate, WarmUp
 
@@ -42,10 +42,9 @@ def test_rotated_orders_are_balanced(count, first):
 
 def test_every_pass_times_every_candidate():
     field = [Candidate(name, _busy(50)) for name in "ABC"]
-    samples = collect_passes(_timer(), field, 6, 1.0)
+    samples = _timer().collect(field, rotated_orders(3, 6))
     assert [len(row) for row in samples] == [6, 6, 6]
     assert all(time_us >= 50 for row in samples for time_us in row)
-    assert collect_passes(_timer(), [], 6, 1.0) == []
 
 
 def test_batches_reach_the_minimum_duration_and_samples_are_per_call():
@@ -56,9 +55,8 @@ def test_batches_reach_the_minimum_duration_and_samples_are_per_call():
         calls += 1
         return _busy(20)()
 
-    (samples,) = collect_passes(
-        PerfCounterTimer(500.0, WarmUp(), team=StillTeam()), [Candidate("A", run)], 4, 0
-    )
+    timer = PerfCounterTimer(500.0, WarmUp(), team=StillTeam())
+    (samples,) = timer.collect([Candidate("A", run)], rotated_orders(1, 4))
     assert calls >= 4 * 10
     assert all(time_us >= 20 for time_us in samples)
 

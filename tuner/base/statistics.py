@@ -95,15 +95,13 @@ def compare_pairs(
 
 
 # -- comparison of many ----------------------------------------------------------------------------
-def tie_set(
-    times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD, looks: int = 1
-) -> TieSet:
+def tie_set(times: Mapping[str, Sequence[float]], looks: int = 1) -> TieSet:
     """The winner of one interleaved comparison and the candidates that tie with it.
 
     times: samples by name; equal positions are of one pass. A dropped candidate has fewer samples
     and cannot win. A candidate is an equal if it was not dropped and its interval (simultaneous
     over all candidates at 95 %) reaches the winner's time; a member if it is an equal or its
-    estimate is within the threshold. looks: how often the samples were inspected in order to stop;
+    estimate is within `THRESHOLD`. looks: how often the samples were inspected in order to stop;
     intervals hold simultaneously over these, too. Raises `ValueError` where a candidate has no
     samples.
     """
@@ -125,7 +123,7 @@ def tie_set(
         else compare_pairs(samples, times[winner][: len(samples)], confidence=confidence)
         for name, samples in times.items()
     }
-    margin = math.log1p(threshold)
+    margin = math.log1p(THRESHOLD)
     # A dropped candidate has been distinguished; the interval of its few samples may be too wide to
     # show it.
     equals = [name for name in logs if name != winner and ratios[name].low <= 0]

@@ -127,6 +127,8 @@ def _plan_task(
     place, mode = item.requested.place, "compile" if item.compile_only else "measure"
     if place is not None and place.between is not None:
         trials, mode = min(trials, COMPARED), "compare"
+    each_s = backend_kinds.spec(item.device.kind).seconds_per_trial
+    each_s = _COMPILE_S if item.compile_only else each_s
     return PlannedTask(
         kernel=item.requested.kernel.name,
         workload=item.requested.workload,
@@ -135,12 +137,7 @@ def _plan_task(
         space_size=size,
         budget_trials=trials,
         known=known,
-        estimate_s=max(0, trials - known)
-        * _seconds_per_trial(item.device.kind, compile_only=item.compile_only),
+        estimate_s=max(0, trials - known) * each_s,
         note=f"{gain_s / all_s:.1%} of what is expected to be saved" if gain_s else "",
         gain_s=gain_s,
     )
-
-
-def _seconds_per_trial(kind: str, *, compile_only: bool) -> float:
-    return _COMPILE_S if compile_only else backend_kinds.spec(kind).seconds_per_trial

@@ -13,9 +13,7 @@ import typer
 
 from results_db.stored_records import RunStatus
 from search_spaces.errors import TunerError
-from tuner.cli.command_context import (
-    configured_kernels,
-)
+from tuner.cli.command_context import configured_kernels
 from tuner.cli.console import Format, emit, note
 from tuner.cli.stop_signals import interruptible
 from tuner.views.column import Column, sort_config

@@ -82,9 +82,8 @@ def compare(
     conclusive.
     """
     settings, base = settings_of(config)
-    if (
-        b is not None and _is_table(b) and not _is_table(a)
-    ):  # the run knows all facts of the devices
+    if b is not None and _is_table(b) and not _is_table(a):
+        # The run knows all facts of the devices.
         first = _read_side(settings, a, None)
         second = _read_side(settings, b, first)
     else:

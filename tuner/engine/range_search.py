@@ -201,7 +201,8 @@ class RangeSearches:
                 if key not in by_key:
                     joint = _without(key, task.spec.joint_dims)
                     leader = leaders.get(joint)
-                    by_key[key] = group = _OneRange(_find_first(place.sizes), leader=leader)
+                    first = find_middle(place.sizes, place.sizes.low, place.sizes.high)
+                    by_key[key] = group = _OneRange(first or place.sizes.high, leader=leader)
                     leaders.setdefault(joint, group)
                     if leader is not None:
                         leader.followers.append(group)
@@ -312,10 +313,6 @@ def _plan_end(group: _OneRange, task: Task, size: int) -> Opening | None:
     if held and first is not None:
         fastest = _list_fastest(first.search)[:_OF_EACH]
     return Opening(_keep_valid(task, _in_turns(fastest, group.list_joint(size))))
-
-
-def _find_first(sizes: Range) -> int:
-    return find_middle(sizes, sizes.low, sizes.high) or sizes.high
 
 
 def _keep_valid(task: Task, configs: Iterable[Config]) -> list[Config]:

@@ -216,8 +216,8 @@ def add_verified(
     if fixed is None:  # not captured
         return [entry for _, entry in entries]
     correct = [
-        (entry.key, {config_key(t.config) for t in trials(task.task_id) if _is_correct(t)})
-        for task, entry in entries
+        (key, {config_key(t.config) for t in trials(number) if t.status is Status.CORRECT})
+        for number, key in ((task.task_id, entry.key) for task, entry in entries)
     ]
     found = []
     for _, entry in entries:
@@ -226,10 +226,6 @@ def add_verified(
         sizes = _find_spans(entry.key, keys, fixed)
         found.append(replace(entry, sizes={**sizes, **entry.sizes}))
     return found
-
-
-def _is_correct(trial: TrialRecord) -> bool:
-    return trial.status is Status.CORRECT
 
 
 def _find_spans(

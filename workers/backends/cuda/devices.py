@@ -120,7 +120,8 @@ def _nvml_device(nvml: Any, handle: Any, uuid: str) -> Device:
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     arch = f"{major}{minor}"
     try:
-        sm_count = nvml.nvmlDeviceGetNumGpuCores(handle) // limits.cores_per_sm(arch)
+        cores_per_sm = limits.CORES_PER_SM.get(arch, limits.USUAL_CORES)
+        sm_count = nvml.nvmlDeviceGetNumGpuCores(handle) // cores_per_sm
     except nvml.NVMLError:
         sm_count = 0
     return Device(

@@ -16,12 +16,9 @@ _SHARED_KIB = {
 BY_CAPABILITY = {name: (kib * 1024, REGISTERS, 32) for name, kib in _SHARED_KIB.items()}
 #: Shared memory that every capability has without opt-in, bytes.
 USUAL_SHARED_BYTES = 48 * 1024
-_CORES_PER_SM = {"75": 64, "70": 64, "80": 64}
-
-
-def cores_per_sm(capability: str) -> int:
-    """Arithmetic units of one multiprocessor, from which NVML's count of units gives its number."""
-    return _CORES_PER_SM.get(capability, 128)
+#: Arithmetic units of one multiprocessor, where they are not `USUAL_CORES`. NVML counts units.
+CORES_PER_SM = {"75": 64, "70": 64, "80": 64}
+USUAL_CORES = 128
 
 
 def shared_bytes(capability: str) -> int:

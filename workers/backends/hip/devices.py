@@ -20,15 +20,9 @@ _LDS_KIB_AND_REGISTERS = {
     "gfx1102": (64, 65_536), "gfx1150": (64, 65_536), "gfx1151": (64, 98_304),
     "gfx1200": (64, 98_304), "gfx1201": (64, 98_304),
 }  # fmt: skip
-
-
-def _threads_of_warp(architecture: str) -> int:
-    return 64 if architecture.startswith("gfx9") else 32
-
-
 #: Shared memory of one block in bytes, registers of one compute unit, threads of a warp.
 BY_ARCHITECTURE = {
-    name: (kib * 1024, registers, _threads_of_warp(name))
+    name: (kib * 1024, registers, 64 if name.startswith("gfx9") else 32)
     for name, (kib, registers) in _LDS_KIB_AND_REGISTERS.items()
 }
 #: The limits of an architecture that is not listed.

@@ -62,16 +62,6 @@ def _with_incumbent(order: Sequence[int], incumbent: int) -> list[int]:
     return spread
 
 
-def collect_passes(
-    timer: Timer, candidates: Sequence[Candidate], passes: int, warm_ms: float
-) -> list[list[float]]:
-    """Samples in us per candidate over a fixed number of interleaved passes (at least 2)."""
-    if not candidates:
-        return []
-    timer.warm(candidates[0], warm_ms, steady=True)
-    return timer.collect(candidates, rotated_orders(len(candidates), max(2, passes)))
-
-
 # -- the samples of each candidate in a comparison, and the estimate of the fastest ----------------
 @dataclass(slots=True)
 class CandidateSamples:
