@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / each) for each in (".", "benchmarks", "tests/plugins", "tests/engine")]
+FOLDERS = (".", "benchmarks", "tests", "tests/plugins", "tests/engine")
+sys.path[:0] = [str(ROOT / each) for each in FOLDERS]
 
 import multi_gpu_run  # noqa: E402
 from test_virtual_gpus import BUILDERS_PER_GPU, TRIALS, campaign  # noqa: E402
