@@ -165,14 +165,17 @@ class _RowReader:
         if not record.median_us:
             return replace(row, message="not timed", deterministic=None)
         bytes_per_us = self.cost.bytes / record.median_us
-        same = ("median_us", "log_ratio", "error", "message", "samples_us")
         return replace(
             row,
-            **{name: getattr(record, name) for name in same},
+            median_us=record.median_us,
+            log_ratio=record.log_ratio,
             over_default=self._over_default(record),
             gb_per_s=bytes_per_us / 1e3 or None,
             tflop_per_s=self.cost.flops / record.median_us / 1e6 or None,
             copy_share=self._copy_share(bytes_per_us),
+            error=record.error,
+            message=record.message,
+            samples_us=record.samples_us,
         )
 
     def _over_default(self, record: TrialRecord | BaselineRecord) -> LogRatio | None:

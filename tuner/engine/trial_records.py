@@ -13,11 +13,6 @@ from tuner.engine.task_spec import Aim, TaskSpec
 from tuner.engine.trial_table import Trial
 from workers.job_records import Artifact, Failure, Measurement, StaticFacts, Timing
 
-#: Fields of a build, of a time, and of the checks of bits.
-_BUILT = ("facts", "binary_hash", "build_s")
-_TIMED = ("method", "cache", "incumbent", "median_us", "log_ratio")
-_CHECKED = ("deterministic", "row_bits")
-
 
 def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialRecord:
     """A variant that could not be built."""
@@ -26,13 +21,17 @@ def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialReco
         trial,
         failure.status,
         source=_source(spec),
-        **_take(failure, "message", "detail", *_BUILT),
+        message=failure.message,
+        detail=failure.detail,
+        build_s=failure.build_s,
+        facts=failure.facts,
+        binary_hash=failure.binary_hash,
     )
 
 
 def of_build(spec: TaskSpec, trial: Trial, artifact: Artifact) -> TrialRecord:
     """A variant that was only built: there is neither a device nor an interpreter to run it."""
-    return _record(spec, trial, Status.CORRECT, source=Source.BUILT, **_take(artifact, *_BUILT))
+    return _record(spec, trial, Status.CORRECT, source=Source.BUILT, **_make_build_fields(artifact))
 
 
 def of_duplicate_binary(
@@ -45,8 +44,14 @@ def of_duplicate_binary(
         first.status,
         source=Source.BINARY,
         copied_from=first.attempt_id,
-        **_take(first, "message", "detail", *_TIMED, *_CHECKED, "error", "verified_by"),
-        **_take(artifact, *_BUILT),
+        message=first.message,
+        detail=first.detail,
+        **_time_of(first),
+        error=first.error,
+        verified_by=first.verified_by,
+        deterministic=first.deterministic,
+        row_bits=first.row_bits,
+        **_make_build_fields(artifact),
     )
 
 
@@ -67,14 +72,16 @@ def of_known(spec: TaskSpec, trial: Trial, known: TrialRecord) -> TrialRecord:
 
 def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -> TrialRecord:
     """A variant alone in a job that failed as a whole: the device process crashed or hung."""
+    built = _make_build_fields(trial.artifact) if trial.artifact else {}
     return _record(
         spec,
         trial,
         failure.status,
         source=_source(spec),
         worker=worker,
-        **_take(failure, "message", "detail"),
-        **_take(trial.artifact, *_BUILT),
+        message=failure.message,
+        detail=failure.detail,
+        **built,
     )
 
 
@@ -94,6 +101,7 @@ def of_measurement(
     """
     outcome = measurement.outcomes[index]
     candidates = len(measurement.outcomes) - (incumbent is not None) or 1
+    built = _make_build_fields(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
         "source": _source(spec),
         "worker": worker,
@@ -103,10 +111,12 @@ def of_measurement(
         "device_s": measurement.device_s / candidates,
         "timing_s": measurement.timing_s / candidates,
         "clocks": dict(measurement.clocks),
-        **_take(trial.artifact, *_BUILT),
+        **built,
     }
     if isinstance(outcome, Failure):
-        return _record(spec, trial, outcome.status, **_take(outcome, "message", "detail"), **common)
+        return _record(
+            spec, trial, outcome.status, message=outcome.message, detail=outcome.detail, **common
+        )
     verified = measurement.device.kind
     if measurement.method == "interpreter":
         verified = "interpreter" if outcome.error >= 0 else ""
@@ -117,7 +127,9 @@ def of_measurement(
         error=outcome.error if outcome.error >= 0 else None,
         verified_by=verified,
         message=outcome.note,
-        **_take(outcome, *_CHECKED, "samples_us"),
+        deterministic=outcome.deterministic,
+        row_bits=outcome.row_bits,
+        samples_us=outcome.samples_us,
         **common,
         **_ratio(incumbent, outcome, measurement),
     )
@@ -157,7 +169,9 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
         record,
         source=Source.VERIFIED,
         copied_from=kept.attempt_id,
-        **_take(kept, *_TIMED, "samples_us", "incumbent_samples_us"),
+        **_time_of(kept),
+        samples_us=kept.samples_us,
+        incumbent_samples_us=kept.incumbent_samples_us,
     )
 
 
@@ -176,13 +190,21 @@ def _ratio(incumbent: Trial | None, outcome: Timing, measurement: Measurement) -
     }
 
 
-def _take(given: object, *names: str) -> dict[str, Any]:
-    """Fields of a trial, which an answer has under the same names; none where there is none."""
-    return {} if given is None else {name: getattr(given, name) for name in names}
+def _time_of(record: TrialRecord) -> dict[str, Any]:
+    names = ("method", "cache", "incumbent", "median_us", "log_ratio")
+    return {name: getattr(record, name) for name in names}
 
 
 def _source(spec: TaskSpec) -> Source:
     return Source.BUILT if spec.compile_only else Source.MEASURED
+
+
+def _make_build_fields(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "facts": artifact.facts,
+        "binary_hash": artifact.binary_hash,
+        "build_s": artifact.build_s,
+    }
 
 
 def _record(
@@ -194,7 +216,12 @@ def _record(
     **fields: Any,
 ) -> TrialRecord:
     if facts is not None:
-        fields |= _take(facts, "registers", "spill_bytes", "shared_bytes", "binary_bytes")
+        fields |= {
+            "registers": facts.registers,
+            "spill_bytes": facts.spill_bytes,
+            "shared_bytes": facts.shared_bytes,
+            "binary_bytes": facts.binary_bytes,
+        }
     return TrialRecord(
         attempt_id=f"{spec.task_id}:{trial.number}:{trial.attempt}",
         number=trial.number,
