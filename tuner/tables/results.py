@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from importlib import metadata
 from typing import TYPE_CHECKING, TypeAlias
@@ -240,7 +240,16 @@ def round_ratio(over: LogRatio | None) -> tuple[float | None, tuple[float, float
 
 def device_facts(device: Device) -> DeviceFacts:
     """The facts of a device that tables name."""
-    return DeviceFacts(**{each.name: getattr(device, each.name) for each in fields(DeviceFacts)})
+    return DeviceFacts(
+        name=device.name,
+        kind=device.kind,
+        target=device.target,
+        sm_count=device.sm_count,
+        memory_bytes=device.memory_bytes,
+        shared_bytes=device.shared_bytes,
+        power_limit_w=device.power_limit_w,
+        fingerprint=device.fingerprint,
+    )
 
 
 def join_space_hashes(hashes: Iterable[str]) -> str:

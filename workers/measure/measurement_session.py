@@ -286,8 +286,14 @@ class MeasurementSession:
             return one
         if one is None:
             return Timing(self._names[index], 0.0)
-        checked = one.error, one.deterministic, one.row_bits, one.note
-        return Timing(self._names[index], 0.0, (), EQUAL, *checked)
+        return Timing(
+            self._names[index],
+            0.0,
+            error=one.error,
+            deterministic=one.deterministic,
+            row_bits=one.row_bits,
+            note=one.note,
+        )
 
     def _measurement(
         self,
