@@ -7,6 +7,11 @@ determine samples, noise and order. Prints one JSON object to stdout and progres
 some minutes on two cores.
 
     python benchmarks/search_regret.py > results/cpu-sim/search_regret.json
+    python benchmarks/search_regret.py --spills --seeds 24 --strategies bayes \
+        --spaces matmul_4096_bf16 ... > results/cpu-sim/search_regret_spills.json
+
+With `--spills`, budget `auto` alone, each space as recorded and with configs whose accumulators
+exceed the registers refused in `REFUSED_S`, as builders refuse what has to spill.
 """
 
 import argparse
@@ -18,6 +23,7 @@ import platform
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,6 +52,8 @@ JITTER, LATENCY_S, MEASURE_S = 0.2, 0.05, 0.0054
 BUILD_S = 0.3
 #: Seconds between two checks of a search that waits for its last builds.
 TICK_S = 0.1
+#: Seconds until a builder refuses a config.
+REFUSED_S = 0.1
 FINALISTS = 8
 CURVE = (20, 30, 40, 50, 60, 80, 100, 120, 150)
 GOAL = 0.005
@@ -95,7 +103,13 @@ def search(name, strategy, seed, budget):
     )
 
 
-def play(name, strategy, seed, budget):
+def must_spill(config):
+    """Whether a product's accumulators of 32 bits exceed the 255 registers of its threads."""
+    tile = config.get("BLOCK_M", 0) * config.get("BLOCK_N", 0)
+    return tile > 255 * 32 * config.get("num_warps", 4)
+
+
+def play(name, strategy, seed, budget, refuses=False):
     """One search: regret after each result, CPU seconds per trial, simulated seconds."""
     recorded, searched = search(name, strategy, seed, budget)
     rng = np.random.default_rng(seed)
@@ -112,7 +126,9 @@ def play(name, strategy, seed, budget):
             if trial is None:
                 return
             searched.trials.start_build(trial)
-            takes = (recorded[trial.config].build_s or BUILD_S) * math.exp(JITTER * rng.normal())
+            refused = refuses and trial.number and must_spill(trial.config)
+            takes = REFUSED_S if refused else recorded[trial.config].build_s or BUILD_S
+            takes *= math.exp(JITTER * rng.normal())
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
     ask()
@@ -127,6 +143,10 @@ def play(name, strategy, seed, budget):
             continue
         free = max(free, now) + MEASURE_S
         entry = recorded[trial.config]
+        if refuses and trial.number and must_spill(trial.config):
+            entry = replace(
+                entry, status=Status.CONSTRAINTS, median_us=None, spill_bytes=4, registers=None
+            )
         began = time.process_time()
         searched.finish(trial, _record(trial, entry, best_us, rng))
         spent_s += time.process_time() - began
@@ -152,6 +172,8 @@ def _record(trial, entry, best_us, rng):
         status=entry.status,
         message=entry.message,
         build_s=entry.build_s or BUILD_S,
+        spill_bytes=entry.spill_bytes,
+        registers=entry.registers,
         median_us=median_us if entry.status is Status.CORRECT else None,
     )
 
@@ -174,14 +196,18 @@ def curve(job):
 
 def auto(job):
     """Budget `auto`: the number of builds at which it ends, and the regret at that point."""
-    name, strategy, seeds = job
-    runs = [play(name, strategy, seed, TaskBudget(gain=GOAL)) for seed in range(seeds)]
+    name, strategy, seeds, *refuses = job
+    runs = [play(name, strategy, seed, TaskBudget(gain=GOAL), *refuses) for seed in range(seeds)]
     builds = [len(regrets) for regrets, _, _ in runs]
     return {
         "space": name,
         "strategy": strategy,
+        **({"refused": refuses[0]} if refuses else {}),
         "builds": {"median": float(np.median(builds)), "p90": float(np.percentile(builds, 90))},
-        "simulated_s": {"p90": round(float(np.percentile([s for _, _, s in runs], 90)), 2)},
+        "simulated_s": {
+            "mean": round(float(np.mean([s for _, _, s in runs])), 2),
+            "p90": round(float(np.percentile([s for _, _, s in runs], 90)), 2),
+        },
         "ask_and_tell_cpu_ms": round(1e3 * float(np.mean([ms for _, ms, _ in runs])), 3),
         **_summary(np.array([regrets[-1] for regrets, _, _ in runs])),
     }
@@ -201,9 +227,13 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--strategies", nargs="+", default=["random", "tpe", "bayes"])
     parser.add_argument("--spaces", nargs="+", default=list(SPACES))
+    parser.add_argument("--spills", action="store_true")
     arguments = parser.parse_args()
     pairs = [(n, s, arguments.seeds) for n in arguments.spaces for s in arguments.strategies]
     learning = [pair for pair in pairs if pair[1] == "bayes"]
+    if arguments.spills:
+        learning = [(*pair, refuses) for pair in learning for refuses in (False, True)]
+        pairs = []
     curves, ends = [], []
     with ProcessPoolExecutor(arguments.processes) as pool:
         for line in pool.map(auto, learning):

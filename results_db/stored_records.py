@@ -162,6 +162,12 @@ class TrialRecord:
     finished_at: datetime | None = None
 
     @property
+    def must_spill(self) -> bool:
+        """Whether the build was refused because the variant has to spill: it is slow, as far as
+        anybody knows, and not impossible."""
+        return self.status is Status.CONSTRAINTS and not self.registers and bool(self.spill_bytes)
+
+    @property
     def state(self) -> str:
         """Its status, or `NOT_CHECKED`."""
         return describe_state(self.status, self.verified_by, self.median_us)

@@ -98,6 +98,8 @@ class BuildJob:
     assembly: bool = False
     #: Whether it has what Triton compiles for the host, too, for machines without a C compiler.
     host_modules: bool = False
+    #: Whether a variant that cannot keep in registers what its loops carry is refused.
+    refuse_spills: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,20 @@ class MeasuredTask:
     measure_timeout_s: float = 120.0
     baseline_timeout_s: float = 120.0
 
-    def make_build_job(self, job_id: str, config: Config, *, check: bool = False) -> BuildJob:
+    def make_build_job(
+        self, job_id: str, config: Config, *, check: bool = False, refuse_spills: bool = False
+    ) -> BuildJob:
         """The build of a config. check: for the check size, where there is one."""
         workload = self.check_size if check and self.check_size is not None else self.workload
-        timeout_s = self.build_timeout_s
-        return BuildJob(job_id, self.kernel, workload, config, self.device, timeout_s)
+        return BuildJob(
+            job_id,
+            self.kernel,
+            workload,
+            config,
+            self.device,
+            self.build_timeout_s,
+            refuse_spills=refuse_spills,
+        )
 
     def make_measure_job(
         self,

@@ -1,6 +1,8 @@
 """Triton variants are cross-compiled, checked against limits, and launched elsewhere from cache."""
 
+import itertools
 import json
+import math
 import pickle
 import subprocess
 import sys
@@ -22,10 +24,11 @@ from search_spaces.records import Device, Status, Workload
 from workers.compiling import binary as binaries
 from workers.compiling import build, count_compilations, install
 from workers.compiling.absent_target import use_target
+from workers.compiling.carried_registers import least_spill
 from workers.compiling.job import build_kernel
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import offline
-from workers.job_records import Artifact, BuildJob, Failure, KernelRef
+from workers.job_records import Artifact, BuildJob, Failure, KernelRef, StaticFacts
 from workers.processes.fork_server import ForkServer
 
 CONFIG = {"block": 512, "factor": 2.5, "num_warps": 4}
@@ -174,6 +177,53 @@ def test_what_shared_memory_refuses_is_not_linked(tmp_path, monkeypatch, stages,
     config = DOT | {"num_stages": stages}
     build_kernel(build_kernels.dot_kernel, job(config, workload=SQUARE), tmp_path / "cache")
     assert len(calls) == linked
+
+
+@pytest.mark.parametrize(
+    ("config", "carried"), [({"num_warps": 4}, 256), ({"bm": 64, "num_warps": 1}, 512)]
+)
+def test_a_suggestion_that_has_to_spill_is_refused_before_ptxas(tmp_path, config, carried):
+    given = replace(job(DOT | {"bk": 32} | config, workload=SQUARE), refuse_spills=True)
+    failure = build_kernel(build_kernels.dot_kernel, given, tmp_path / "suggested")
+    assert isinstance(failure, Failure)
+    assert failure.status is Status.CONSTRAINTS
+    spill = 4 * (carried - 255)
+    assert f"a loop carries {spill:,} B more than" in failure.message
+    assert failure.facts == StaticFacts(spill_bytes=spill, num_warps=config["num_warps"])
+
+
+def test_a_config_that_somebody_asked_for_spills_and_the_rest_is_built(tmp_path):
+    config = DOT | {"bk": 32, "num_warps": 4}
+    asked = build_kernel(build_kernels.dot_kernel, job(config, workload=SQUARE), tmp_path / "asked")
+    assert asked.facts.spill_bytes > 0
+    for suggested in (
+        replace(job(DOT, workload=SQUARE), refuse_spills=True),
+        replace(job(config, target="hip:gfx942", workload=SQUARE), refuse_spills=True),
+    ):
+        made = build_kernel(build_kernels.dot_kernel, suggested, tmp_path / "suggested")
+        assert isinstance(made, Artifact), made
+
+
+@given(
+    st.lists(st.sampled_from([16, 32, 64, 128, 256]), min_size=1, max_size=3),
+    st.sampled_from(["f64", "f32", "bf16", "f8E4M3FN"]),
+    st.sampled_from([1, 2, 4, 8, 16, 32]),
+    st.sampled_from([1, 2]),
+)
+def test_what_must_spill_is_the_excess_over_all_registers(shape, dtype, warps, blocks):
+    """By counting bits, over blocks of a cluster too; types that may be computed anew are free."""
+    device, shaped = offline("cuda:90"), "x".join(map(str, shape))
+    sizes = {"num-ctas": blocks, "num-warps": warps, "threads-per-warp": 32}
+    head = ", ".join(f'"ttg.{name}" = {size} : i32' for name, size in sizes.items())
+    carried = [f"tensor<{shaped}x{dtype}, #mma>", f"tensor<{shaped}x!tt.ptr<f32>, #a>", "i32"]
+    loop = f"  %1:3 = scf.for %2 = %3 to %4 iter_args(%5 = %6) -> ({', '.join(carried)})  : i32 {{"
+    bits = math.prod(shape) * int("".join(itertools.takewhile(str.isdigit, dtype.lstrip("bf"))))
+    threads = 32 * warps
+    words = -(-bits // (32 * threads * blocks))
+    most = min(255, device.registers // threads)
+    assert least_spill(f"module attributes {{{head}}}\n{loop}", device) == 4 * max(0, words - most)
+    roles = f"module attributes {{{head}}}\nttg.warp_specialize\n{loop}"
+    assert least_spill(roles, device) == 0
 
 
 def test_registers_times_threads_is_a_limit_where_the_device_states_one(tmp_path):

@@ -138,8 +138,13 @@ _NOISY = math.log(1.10)
 def build_request(job: Job, job_id: str) -> BuildJob:
     """The build of a trial's config, for the task's workload or its check size."""
     (trial,) = job.trials
-    for_check = job.work is Work.CHECK_BUILD
-    return job.task.spec.make_build_job(job_id, trial.config, check=for_check)
+    for_check, spec = job.work is Work.CHECK_BUILD, job.task.spec
+    return spec.make_build_job(
+        job_id,
+        trial.config,
+        check=for_check,
+        refuse_spills=not for_check and not spec.was_asked_for(trial.strategy),
+    )
 
 
 def measure_request(job: Job, job_id: str) -> MeasureJob:

@@ -65,7 +65,7 @@ class Search:
     def known_result(self, trial: Trial) -> TrialRecord | None:
         """The result of an earlier run for this config, as a record of this trial."""
         known = self._known.get(trial.key)
-        if known is None:
+        if known is None or (known.must_spill and self.spec.was_asked_for(trial.strategy)):
             return None
         return self._refuse_other_bits(trial_records.of_known(self.spec, trial, known))
 

@@ -139,6 +139,15 @@ class TaskSpec(MeasuredTask):
         """Whether it is not chosen yet which bits rows have."""
         return self.rows is not None and not self.row_bits and not self.compile_only
 
+    def was_asked_for(self, source: str) -> bool:
+        """Whether somebody wants to know the time, or the facts, of a config from this source.
+
+        source: as of a trial. An exhaustive search is for the times of all configs.
+        """
+        name = self.strategy.name
+        searched = self.aim is Aim.SEARCH and not self.compile_only and name != "exhaustive"
+        return not searched or source not in (name, "polish")
+
     def may_reuse(self, known: TrialRecord) -> bool:
         """Whether the verdict of an earlier run holds here.
 

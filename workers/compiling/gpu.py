@@ -20,6 +20,7 @@ from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
 from workers.compiling.cache import pack_group
+from workers.compiling.carried_registers import least_spill
 from workers.compiling.host_code import build_host_modules, keep_host_modules
 from workers.compiling.launch_key import LaunchKey, count_compilations
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
@@ -86,7 +87,7 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
             try:
                 with (
                     count_compilations(import_inductor=False) as compilations,
-                    _refused_before_linking(device, driver),
+                    _refused_before_linking(device, driver, job.refuse_spills),
                 ):
                     binaries = compile_launch(launch, driver)
             except _RefusedError as refused:
@@ -124,8 +125,10 @@ class _RefusedError(Exception):
 
 
 @contextmanager
-def _refused_before_linking(device: Device, driver: TargetDriver) -> Iterator[None]:
-    """Have Triton stop once it knows the shared memory, which is before ptxas, if it is too much.
+def _refused_before_linking(
+    device: Device, driver: TargetDriver, refuse_spills: bool
+) -> Iterator[None]:
+    """Have Triton stop before ptxas once it knows that shared memory or registers do not suffice.
 
     Triton's own hook for stages would change the keys of its cache. Raises `_RefusedError` inside
     the block.
@@ -140,6 +143,11 @@ def _refused_before_linking(device: Device, driver: TargetDriver) -> Iterator[No
         lower = stages["llir"]
 
         def llir(source: Any, metadata: Any) -> Any:
+            spill = least_spill(f"{source}", device) if refuse_spills else 0
+            if spill:
+                facts = StaticFacts(spill_bytes=spill, num_warps=int(metadata["num_warps"]))
+                too_much = f"a loop carries {spill:,} B more than the registers of a thread hold"
+                raise _RefusedError(f"{too_much} on {device.target}", facts)
             lowered = lower(source, metadata)
             facts = StaticFacts(
                 shared_bytes=int(metadata["shared"]), num_warps=int(metadata["num_warps"])
