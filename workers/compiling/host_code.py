@@ -1,8 +1,8 @@
-"""Triton's host modules for NVIDIA GPUs, compiled by builders, which need neither GPU nor driver.
+"""Triton's host modules for NVIDIA GPUs, compiled by processes that have no GPU.
 
 Triton compiles its driver module with a C compiler and, up to 3.6, a launcher for each signature of
-kernels. They call the CUDA driver, so that they are linked here with an empty library of its name,
-and not loaded.
+kernels. They call the CUDA driver: here they are not loaded, and for another machine they are
+linked with an empty library of its name.
 """
 
 from __future__ import annotations
@@ -38,22 +38,27 @@ def build_host_modules(kernels: Sequence[Any], cache_dir: Path) -> dict[str, byt
 
     kernels: of Triton. cache_dir: where this process's Triton keeps its cache.
     """
-    return pack_files(cache_dir, {Path(path) for path in _compile(kernels)}, TRITON)
+    from triton.backends.nvidia import driver
+
+    with _linked_without_driver(driver):
+        return pack_files(cache_dir, {Path(path) for path in _compile(kernels)}, TRITON)
 
 
 def keep_host_modules(kernels: Sequence[Any] = ()) -> None:
     """Compile Triton's driver module, and what kernels need on the host, into the user's folder.
 
-    Device processes find them there, see `host_modules`. What cannot be compiled here is left to
-    them, and they report it; also while another process compiles: builders that begin together
-    would all compile the same.
+    Device processes find them there, see `host_modules`. Linked with this machine's driver, whose
+    folder is part of their keys from Triton 3.8 on; nothing without one. What cannot be compiled is
+    left to the device processes, which report it; also while another process compiles: builders
+    that begin together would all compile the same.
     """
     lock = MachineLock(f"host-modules-{digest(knobs.cache.get_triton_dir('cache'))}")
     try:
         if lock.take():
             with set_variables(**HOST_MODULES):
                 _compile(kernels)
-    except (OSError, subprocess.SubprocessError, TunerError) as error:
+    except (OSError, subprocess.SubprocessError, AssertionError, RuntimeError) as error:
+        # Triton asserts that there is a driver, and raises RuntimeError without a compiler.
         _log.info("host modules are not compiled in advance: %s", error)
     finally:
         lock.close()
@@ -64,7 +69,7 @@ def _compile(kernels: Sequence[Any]) -> list[str]:
     from triton.backends.nvidia import driver
 
     settle_cache_keys()
-    with _never_loaded() as paths, _linked_without_driver(driver):
+    with _never_loaded() as paths:
         driver.CudaUtils()
         del driver.CudaUtils.instance  # one without a GPU
         if hasattr(driver, "make_launcher"):
