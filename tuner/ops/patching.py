@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, TypeVar
@@ -95,27 +94,11 @@ def _ask_for(model: nn.Module, kind: str) -> None:
     if kind == ANY:
         return
     with numerics(kind):  # refuses another name
-        asking = _Asking(kind)
+        from tuner.ops.asked_numerics import Asking
+    asking = Asking(kind)
     before = model.register_forward_pre_hook(asking.enter)
     after = model.register_forward_hook(asking.leave, always_call=True)
     vars(model)[_HOOKS] = before, after
-
-
-class _Asking:
-    """Hooks of a model: its calls ask for numerics, outside of graphs."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._entered: list[AbstractContextManager[None]] = []
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def enter(self, *_: object) -> None:
-        self._entered.append(numerics(self._kind))
-        self._entered[-1].__enter__()
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def leave(self, *_: object) -> None:
-        self._entered.pop().__exit__(None, None, None)
 
 
 def _check_module(model: object) -> None:
