@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from spaces_forks import Forks
 
 from search_spaces.errors import TunerError
 from tuner.bundling.range_sizes import list_sizes
@@ -23,38 +24,50 @@ ROOT = HERE.parents[1]
 ALL = ("plain", "tuned", "decorated", "softmax")
 
 
-def start(
-    folder: Path, *arguments: object, **variables: object
-) -> subprocess.CompletedProcess[str]:
-    """A process with a new home, empty caches and no C compiler in its PATH."""
+PROCESSES = HERE / "bundle_processes.py"
+_FORKS = Forks(
+    f"{HERE / 'forked_processes.py'}",
+    PYTHONPATH=os.pathsep.join([f"{ROOT}", f"{HERE.with_name('spaces')}"]),
+)
+
+
+def make_environment(folder: Path, **variables: object) -> dict[str, str]:
+    """A new home, empty caches and no C compiler in its PATH."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     kept = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-    environment = {
+    return {
         **{name: os.environ[name] for name in kept if name in os.environ},
         "HOME": f"{home}", "PATH": "/nonexistent",
         "PYTHONPATH": os.pathsep.join([f"{ROOT}", f"{HERE}", *filter(None, sys.path)]),
         "TUNER_DEVICE": "NVIDIA H200", **{name: f"{value}" for name, value in variables.items()},
     }  # fmt: skip
+
+
+def start(
+    folder: Path, *arguments: object, **variables: object
+) -> subprocess.CompletedProcess[str]:
+    """A process with such an environment."""
     command = [sys.executable, *map(str, arguments)]
+    environment = make_environment(folder, **variables)
     return subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
 
 
 def launch(folder: Path, *names: str, target: str = "cuda:90", **variables: object) -> dict:
-    done = start(folder, HERE / "bundle_processes.py", target, *names, **variables)
-    assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout), "said": done.stderr.splitlines()}
+    """What launches find, in a process that has imported torch and nothing else."""
+    request = [f"{folder}", [target, *names], make_environment(folder, **variables)]
+    found, said = map(json.loads, _FORKS.run(json.dumps(request)).splitlines())
+    return {**found, "said": said.splitlines()}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A folder with captured calls, tables, a record, and a bundle of all of them."""
     folder = tmp_path_factory.mktemp("made")
-    script = HERE / "bundle_processes.py"
     done = start(
-        folder, script, "record", folder, TRITON_INTERPRET="1", TUNER_TABLES=folder / "tables"
+        folder, PROCESSES, "record", folder, TRITON_INTERPRET="1", TUNER_TABLES=folder / "tables"
     )
     assert done.returncode == 0, done.stderr
     command = ["-m", "tuner", "bundle", "calls.json", "tables", "record.json", "--for", "cuda:90"]
@@ -73,11 +86,12 @@ def bundle(made, tmp_path) -> Path:
 def test_nothing_compiles_and_nothing_is_tuned(bundle, tmp_path):
     for path in [*bundle.rglob("*"), bundle]:
         path.chmod(path.stat().st_mode & ~0o222)
-    found = launch(tmp_path, *ALL, TUNER_BUNDLE=bundle)
+    done = start(tmp_path, PROCESSES, "cuda:90", *ALL, TUNER_BUNDLE=bundle)
     for path in [bundle, *bundle.rglob("*")]:
         path.chmod(path.stat().st_mode | 0o200)
-    assert found == {
-        "looked_up": 4, "compiled": [], "failed": {}, "tuned": 0, "said": [],
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "looked_up": 4, "compiled": [], "failed": {}, "tuned": 0,
         "blocks": {"tuned": 128, "decorated": 256},
     }  # fmt: skip
 

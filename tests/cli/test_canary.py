@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from cpu_samples import KERNEL
 
 from results_db import Store
+from tuner.cli import invoke
 
 #: `halves` is what another toolchain changes: how `Double` adds.
 CONFIG = """version: 1
@@ -52,16 +55,12 @@ def write_wheel(folder: Path, text: str, name: str = "halves-2.0-py3-none-any.wh
             wheel.writestr(path, content)
 
 
-@pytest.fixture
-def farm(folder, tuner, monkeypatch):
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
     """A folder with a table of `double`, found with the installed `halves`."""
-    installed = folder / "installed"
-    installed.mkdir()
-    (installed / "halves.py").write_text(SAME)
-    known = [f"{installed}", os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
-    monkeypatch.syspath_prepend(installed)
-    monkeypatch.setenv("TUNER_CACHE_DIR", f"{folder / 'cache'}")
+    folder = tmp_path_factory.mktemp("published")
+    (folder / "installed").mkdir()
+    (folder / "installed" / "halves.py").write_text(SAME)
     text = KERNEL.replace("import torch", "import torch\nimport halves")
     (folder / "double.py").write_text(
         text.replace(
@@ -69,8 +68,25 @@ def farm(folder, tuner, monkeypatch):
         )
     )
     (folder / "config.yaml").write_text(CONFIG)
-    result = tuner("run", "first", "--no-report", "-q")
-    assert result.code == 0, result.err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        use_installed(folder, patch)
+        assert invoke(["run", "first", "--no-report", "-q"]) == 0
+    return folder
+
+
+def use_installed(folder, patch):
+    known = [f"{folder / 'installed'}", os.environ.get("PYTHONPATH", "")]
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, known)))
+    patch.syspath_prepend(folder / "installed")
+
+
+@pytest.fixture
+def farm(published, folder, monkeypatch):
+    """A copy of it."""
+    shutil.copytree(published, folder, dirs_exist_ok=True)
+    use_installed(folder, monkeypatch)
+    monkeypatch.setenv("TUNER_CACHE_DIR", f"{folder / 'cache'}")
     return folder
 
 
@@ -168,7 +184,7 @@ def test_interrupted_it_stores_nothing(farm, url):
     command = [sys.executable, "-m", "tuner", "run", "canary"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=farm) as child:
         while not started.exists() and child.poll() is None:
-            pass
+            time.sleep(0.01)
         child.send_signal(signal.SIGINT)
         err = child.communicate()[1]
     assert child.returncode == 130, err

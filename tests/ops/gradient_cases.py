@@ -74,7 +74,7 @@ def test_no_more_is_saved_than_by_torch(name):
 
 def test_chunks_of_tokens_give_the_gradients_of_all():
     for needed in ((True, True), (True, False), (False, True)):
-        given = tensors_of("linear loss mean", 300, 8)
+        given = tensors_of("linear loss mean", 150, 8)
         for each, need in zip(given, needed, strict=False):
             each.requires_grad_(need)
         ours, torchs, _ = TRAINED["linear loss mean"]

@@ -76,7 +76,7 @@ def test_a_planted_worse_table_is_not_shipped(tmp_path):
     plant(tmp_path / "new")
     tables, way = tmp_path / "tables", Replacing()
     record = record_step(step, tmp_path, way)
-    ways = [partial(compare_step, step, tables, operators=each, long_s=5.0) for each in (way, None)]
+    ways = [partial(compare_step, step, tables, operators=each, long_s=1.0) for each in (way, None)]
     result = try_tables(ways, record, [], tmp_path / "new", tables)
     assert not result.comparison.ships
     assert result.comparison.over_today.low > 0
@@ -92,7 +92,7 @@ def test_a_better_table_is_shipped_and_in_use(tmp_path):
     plant(tmp_path / "new", 0.1, "eager")
     way = Replacing()
     step = partial(ops.softmax, X)
-    ways = [partial(compare_step, step, tables, operators=each, long_s=5.0) for each in (way, None)]
+    ways = [partial(compare_step, step, tables, operators=each, long_s=1.0) for each in (way, None)]
     record = record_step(lambda: ops.softmax(X), tables, way)
     result = try_tables(ways, record, [], tmp_path / "new", tables)
     assert result.comparison.ships
