@@ -17,6 +17,7 @@ from spaces_forks import Forks
 from search_spaces.errors import TunerError
 from tuner.bundling.range_sizes import list_sizes
 from tuner.bundling.writing import write_wheel
+from tuner.cli import invoke
 from tuner.runtime import Span
 
 HERE = Path(__file__).parent
@@ -262,13 +263,13 @@ def test_a_builder_needs_a_c_compiler(made, tmp_path):
         (["record.json", "--for", "cuda:90", "-o", "empty/.."], "holds other files"),
     ],
 )
-def test_bad_input_is_one_line(arguments, said, made, tmp_path):
+def test_bad_input_is_one_line(arguments, said, made, tmp_path, monkeypatch, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.json").write_text("[")
     shutil.copy(made / "record.json", tmp_path)
-    done = start(tmp_path, "-m", "tuner", "bundle", "--quiet", *arguments, PATH=os.environ["PATH"])
-    assert done.returncode == 2
-    error, hint = done.stderr.strip().splitlines()[-2:]
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["bundle", "--quiet", *arguments]) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
     assert said in error
     assert error.startswith("error: ")
     assert hint.startswith("hint: ")

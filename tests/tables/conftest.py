@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from results_db import Store
+
+# The helper that forks.
+sys.path.append(str(Path(__file__).parents[1] / "spaces"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,13 @@
 """Ranks that are forked with torch and Triton loaded, launch kernels, and say what they chose.
 
-    python rank_program.py SCENARIO [--ranks 8] [--rounds 1]
-
 Each round is a new process group of gloo, whose store a process of its own keeps, as `torchrun`
-does. Prints one line of JSON per round: what each rank found, null for one that was killed. Kernels
-run in Triton's interpreter; times are random, others on each rank.
+does. Reads a folder, a scenario, and numbers of ranks and rounds as JSON. Prints what each rank of
+each round found, null for one that was killed, and what all of them have logged. Kernels run in
+Triton's interpreter; times are random, others on each rank.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,6 +25,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import triton
 import triton.language as tl
+from spaces_forks import serve
 from table_documents import document
 from torch import distributed
 
@@ -240,15 +239,12 @@ def run_round(scenario: str, ranks: int) -> list[Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("scenario")
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    folder, scenario, ranks, rounds = json.load(sys.stdin)
+    os.chdir(folder)
     write_table()
-    for _ in range(options.rounds):
-        print(json.dumps(run_round(options.scenario, options.ranks)), flush=True)
+    found = [run_round(scenario, ranks) for _ in range(rounds)]
+    print(json.dumps([found, os.pread(2, 1 << 20, 0).decode()]))
 
 
 if __name__ == "__main__":
-    main()
+    serve(main)

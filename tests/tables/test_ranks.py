@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spaces_forks import Forks
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-_PROGRAM = Path(__file__).with_name("rank_program.py")
 _ROOT = Path(__file__).resolve().parents[2]
+_FORKS = Forks(
+    f"{Path(__file__).with_name('rank_program.py')}",
+    TRITON_INTERPRET="1",
+    PYTHONPATH=f"{_ROOT}:{_ROOT / 'tests' / 'spaces'}",
+)
 #: The block of the default config.
 _DEFAULT = 16
 _RANKS = 4
 
 
 @pytest.fixture
-def follow(tmp_path, monkeypatch):
+def follow(tmp_path):
     """Runs a scenario of `rank_program`: what each rank found, by round, and what they logged."""
 
     def run(
         scenario: str, *, ranks: int = _RANKS, rounds: int = 1, **variables: str
     ) -> tuple[list[list[Any]], str]:
-        for name, value in {"TUNER_DEVICE": "Card", "PYTHONPATH": f"{_ROOT}", **variables}.items():
-            monkeypatch.setenv(name, value)
-        words = [sys.executable, str(_PROGRAM), scenario, "--ranks", f"{ranks}"]
-        words += ["--rounds", f"{rounds}"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+        request = json.dumps([f"{tmp_path}", scenario, ranks, rounds])
+        found, log = json.loads(_FORKS.run(request, **{"TUNER_DEVICE": "Card", **variables}))
+        return found, log
 
     return run
 
