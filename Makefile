@@ -19,9 +19,11 @@ ALONE_LOG := build/tests_one_by_one.log
 # Some tests wait most of the time: half as many again as processors, and at most four.
 SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
 PYTEST := $(BIN)/python -m pytest --durations 20
-# The tests that a marker expression selects; fails if one of them does.
+# The tests that a marker expression selects; fails if one of them does. Hundreds of processes start,
+# and each would compile the sources where Python may write no byte code (PYTHONDONTWRITEBYTECODE).
 define RUN_TESTS
 	@mkdir -p $(dir $(ALONE_LOG))
+	@$(BIN)/python -m compileall -q tuner workers search_spaces results_db
 	$(PYTEST) -m "($(ALONE)) and $(1)" > $(ALONE_LOG) 2>&1 & alone=$$!; \
 	$(PYTEST) -m "not ($(ALONE)) and $(1)" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
 	  --no-loadscope-reorder; first=$$?; \
