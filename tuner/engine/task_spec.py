@@ -146,7 +146,7 @@ class TaskSpec(MeasuredTask):
         """
         name = self.strategy.name
         searched = self.aim is Aim.SEARCH and not self.compile_only and name != "exhaustive"
-        return not searched or source not in (name, "polish")
+        return not searched or source not in (name, "polish", "known")
 
     def may_reuse(self, known: TrialRecord) -> bool:
         """Whether the verdict of an earlier run holds here.
