@@ -192,6 +192,19 @@ def test_a_suggestion_that_has_to_spill_is_refused_before_ptxas(tmp_path, config
     assert failure.facts == StaticFacts(spill_bytes=spill, num_warps=config["num_warps"])
 
 
+class _AfterAnother(build_kernels.Dot):
+    def launches(self, workload, config, tensors):
+        fits = super().launches(workload, config | {"bm": 64, "num_warps": 8}, tensors)
+        return [*fits, *super().launches(workload, config, tensors)]
+
+
+def test_the_facts_of_a_refusal_are_those_of_the_launch_that_is_refused(tmp_path):
+    """With the registers of another, it would seem impossible, and not slow."""
+    given = replace(job(DOT | {"bk": 32, "num_warps": 4}, workload=SQUARE), refuse_spills=True)
+    failure = build_kernel(_AfterAnother(), given, tmp_path)
+    assert failure.facts == StaticFacts(spill_bytes=4, num_warps=4)
+
+
 def test_a_config_that_somebody_asked_for_spills_and_the_rest_is_built(tmp_path):
     config = DOT | {"bk": 32, "num_warps": 4}
     asked = build_kernel(build_kernels.dot_kernel, job(config, workload=SQUARE), tmp_path / "asked")

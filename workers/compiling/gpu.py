@@ -92,7 +92,7 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
                     binaries = compile_launch(launch, driver)
             except _RefusedError as refused:
                 message, own = refused.args
-                return Failure(Status.CONSTRAINTS, message, facts=_worst(facts, own))
+                return Failure(Status.CONSTRAINTS, message, facts=own)
             keys += compilations.keys
             for compiled in binaries:
                 own = _facts(compiled)
