@@ -93,6 +93,20 @@ keep_host_modules()
 """
 
 
+_OPENED = """
+import ctypes, os
+from triton.backends.nvidia import driver
+from workers.compiling import host_code
+
+os.environ["TRITON_LIBCUDA_PATH"] = folder = host_code._make_empty_libcuda(driver)
+ctypes.CDLL(f"{folder}/libcuda.so.1", ctypes.RTLD_GLOBAL)
+opened = driver.CudaUtils()
+before = {**vars(opened)}, {**vars(driver)}
+host_code.keep_host_modules()
+print((vars(opened), vars(driver)) == before, driver.CudaUtils.instance is opened)
+"""
+
+
 def run_code(code: str, home: Path, *arguments: str, **variables: str) -> str:
     """What code prints on a machine with a driver, whose library is empty."""
     libcuda = home / "libcuda"
@@ -137,6 +151,10 @@ def test_a_build_goes_on_where_none_can_be_compiled(card, variables, tmp_path):
     made = run_code(_BUILD, tmp_path, card, str(tmp_path / "builds"), **variables)
     assert made == "['cubin', 'json']\n"
     assert not list(tmp_path.rglob("cuda_utils*"))
+
+
+def test_a_process_that_has_opened_a_device_keeps_its_driver(tmp_path):
+    assert run_code(_OPENED, tmp_path) == "True True\n"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "interpreter", "simulated"])

@@ -70,8 +70,8 @@ def _compile(kernels: Sequence[Any]) -> list[str]:
 
     settle_cache_keys()
     with _never_loaded() as paths:
-        driver.CudaUtils()
-        del driver.CudaUtils.instance  # one without a GPU
+        # Not the one of a device that is open.
+        driver.CudaUtils.__init__(object.__new__(driver.CudaUtils))
         if hasattr(driver, "make_launcher"):
             for kernel in kernels:
                 driver.CudaLauncher(kernel.src, kernel.metadata)
@@ -128,6 +128,7 @@ class _Unloaded:
 @contextmanager
 def _never_loaded() -> Iterator[list[str]]:
     """Let Triton load no module that it compiles inside the block; the paths of these."""
+    from triton.backends.nvidia import driver
     from triton.runtime import build
 
     paths: list[str] = []
@@ -137,7 +138,9 @@ def _never_loaded() -> Iterator[list[str]]:
         return _Unloaded()
 
     before, build._load_module_from_path = build._load_module_from_path, load
+    types = {**vars(driver)}  # which it takes from its driver module
     try:
         yield paths
     finally:
         build._load_module_from_path = before
+        vars(driver).update(types)
