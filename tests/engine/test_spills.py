@@ -52,7 +52,7 @@ def run(**more):
     return world, told
 
 
-@pytest.mark.parametrize("strategy", ["random", "bayes"])
+@pytest.mark.parametrize("strategy", ["random", "bayes", "tpe"])
 def test_suggestions_are_refused_and_the_default_has_its_time(strategy):
     world, told = run(strategy=strategy)
     records = {config_key(record.config): record for _, record in world.records}

@@ -87,14 +87,9 @@ class Asker:
 
     def learn(self, trial: Trial) -> None:
         """Pass the result of a trial to the strategy and the stopping rule."""
-        assert trial.record is not None
         if self._is_outside(trial):
             return
-        result = trial.record.config, trial.score, trial.record.status
-        best = self._ranking.incumbent
-        if trial.record.must_spill and best is not None and best.score is not None:
-            # A failure would not tell the model that its neighbours are slow, too.
-            result = trial.record.config, best.score + _SPILLS, Status.CORRECT
+        result = self._result_of(trial)
         self._spec.strategy.tell(*result)
         if self._stopping_rule is not None:
             self._stopping_rule.record_finish(*result)
@@ -186,9 +181,17 @@ class Asker:
             if trial is None:
                 return suggested[0]
             if trial.record is not None:
-                strategy.tell(suggested[0], trial.score, trial.record.status)
+                strategy.tell(*self._result_of(trial))
         feasible = self._spec.space.enumerate()
         return next((c for c in feasible if self._trials.of(c) is None), None)
+
+    def _result_of(self, trial: Trial) -> tuple[Config, float | None, Status]:
+        record, best = trial.record, self._ranking.incumbent
+        assert record is not None
+        if record.must_spill and best is not None and best.score is not None:
+            # A failure would not tell the model that its neighbours are slow, too.
+            return record.config, best.score + _SPILLS, Status.CORRECT
+        return record.config, trial.score, record.status
 
     def _polish(self) -> Trial | None:
         """An untried neighbour of the incumbent, or of the next best; None while results are
