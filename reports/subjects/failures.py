@@ -24,7 +24,7 @@ MEANINGS = {
     Status.RUNTIME: "failed while running on the device",
     Status.TIMEOUT: "took longer than its time limit",
     Status.COMPILE: "did not compile, or cannot run on the target",
-    Status.CONSTRAINTS: "violated a constraint of the search space",
+    Status.CONSTRAINTS: "exceeded a limit of the device, or has to spill",
 }
 _LOOKS = {
     "constraints": (GREY, ""),
