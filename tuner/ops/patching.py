@@ -93,9 +93,10 @@ def _ask_for(model: nn.Module, kind: str) -> None:
         handle.remove()
     if kind == ANY:
         return
+    from tuner.ops.asked_numerics import Asking
+
     with numerics(kind):  # refuses another name
-        from tuner.ops.asked_numerics import Asking
-    asking = Asking(kind)
+        asking = Asking(kind)
     before = model.register_forward_pre_hook(asking.enter)
     after = model.register_forward_hook(asking.leave, always_call=True)
     vars(model)[_HOOKS] = before, after
