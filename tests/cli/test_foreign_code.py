@@ -148,7 +148,7 @@ def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(folder, insta
     install("time.sleep(3600)")
     run = subprocess.Popen(
         [sys.executable, "-c", IMPATIENT, "run", "c", "--no-report"],
-        env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([f"{folder}", *filter(None, sys.path)])},
         stderr=subprocess.PIPE,
         text=True,
     )
