@@ -99,4 +99,8 @@ def may_make_hosts() -> bool:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    try:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr)
+        raise
