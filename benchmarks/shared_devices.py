@@ -1,4 +1,4 @@
-"""Campaigns that share the GPUs of one host: whether their jobs ever overlap, and who is served.
+"""Campaigns that share the GPUs of one host: overlaps of their jobs, and seconds of each campaign.
 
 Several `tuner run many` begin together, each with half of the trials of multi_gpu.yaml on two
 workloads of each family, its own folder and its own database. Device jobs are read from their
@@ -6,10 +6,10 @@ traces. Usage:
 
     python benchmarks/shared_devices.py --out OUT [--priorities 0 0 1] [--ray CARDS]
 
-With `--ray`, a cluster of so many GPUs is started, and the campaigns are its drivers, which reserve
-nothing. Prints and writes for each campaign the seconds until its prompt and its device seconds,
-and the longest overlap of two jobs on one device. Exits with 1 if a campaign fails or jobs overlap
-by more than the clocks of the traces may differ.
+`--ray CARDS` starts a cluster with CARDS GPUs. The campaigns are its drivers and reserve nothing.
+The script prints and writes the seconds until the prompt and the device seconds of each campaign,
+and the longest overlap of two jobs on one device. It exits with 1 if a campaign fails, or if jobs
+overlap by more than the clocks of the traces may differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / each) for each in (".", "benchmarks", "tests/tracing")]
+
+from trace_reader import Trace  # noqa: E402
+
 _TRIALS, _WORKLOADS = 20, 2
 #: By how much the beginnings of two traces may be off.
 _CLOCK_S = 0.005
@@ -75,19 +78,14 @@ def begin(folder: Path, number: int, priority: int, settings: dict[str, str]) ->
 
 def list_jobs(trace: Path) -> list[tuple[str, float, float]]:
     """The jobs of a trace that used a device: its name, and their begin and end in seconds."""
-    document = json.loads(trace.read_text())
-    began = datetime.fromisoformat(document["otherData"]["started_at"]).timestamp()
-    names = {
-        event["pid"]: event["args"]["name"]
-        for event in document["traceEvents"]
-        if event["ph"] == "M" and event["name"] == "process_name"
-    }
+    read = Trace(trace)
+    began = datetime.fromisoformat(read.document["otherData"]["started_at"]).timestamp()
     jobs = []
-    for event in document["traceEvents"]:
-        if event["ph"] == "X" and event["cat"] == "job" and event["args"].get("candidates"):
-            at = began + event["ts"] / 1e6
-            device = names[event["pid"]].split()[0]
-            jobs.append((device, at, at + event["dur"] / 1e6))
+    for span in read.spans:
+        if span["cat"] == "job" and span["args"].get("candidates"):
+            at = began + span["ts"] / 1e6
+            device = read.processes[span["pid"]].split()[0]
+            jobs.append((device, at, at + span["dur"] / 1e6))
     return jobs
 
 

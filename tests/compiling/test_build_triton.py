@@ -224,7 +224,7 @@ def test_a_config_that_somebody_asked_for_spills_and_the_rest_is_built(tmp_path)
     st.sampled_from([1, 2]),
 )
 def test_what_must_spill_is_the_excess_over_all_registers(shape, dtype, warps, blocks):
-    """By counting bits, over blocks of a cluster too; types that may be computed anew are free."""
+    """The law counts bits over all blocks of a cluster, and ignores pointers and integers."""
     device, shaped = offline("cuda:90"), "x".join(map(str, shape))
     sizes = {"num-ctas": blocks, "num-warps": warps, "threads-per-warp": 32}
     head = ", ".join(f'"ttg.{name}" = {size} : i32' for name, size in sizes.items())

@@ -23,7 +23,7 @@ REFUSED = Failure(Status.CONSTRAINTS, "too much is carried", facts=StaticFacts(s
 
 @dataclass
 class Refusing(World):
-    """Builders that refuse what has to spill where they are told to."""
+    """Builders that refuse spilling configs if the job says so."""
 
     jobs: list[BuildJob] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Installed packages, wherever they are installed, against the user's own code beside them."""
+"""Installed packages in any folder are told from the user's own code in the same folder."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def describe_run(info: RunInfo) -> str:
     parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
     if lease.abandoned(info):
         kernel = f" {info.campaign}" if ":" in info.campaign else ""
-        resumed = "" if "wheels" in info.environment else " to resume it"  # a check begins anew
+        resumed = "" if "wheels" in info.environment else " to resume it"  # a check starts again
         parts.append(f"its driver is dead; rerun `tuner run{kernel}`{resumed}")
     if info.finished_at is not None:
         parts.append(f"took {(info.finished_at - info.started_at).total_seconds():.0f} s")

@@ -17,7 +17,7 @@ _MOST = 255
 _BITS = 32
 _ATTRIBUTE = re.compile(r'"ttg\.(num-ctas|num-warps|threads-per-warp)" = (\d+)')
 _LOOP = re.compile(r"\bscf\.for\b.* -> \((.*)\)")
-#: Shape and width of a tensor of floats. Pointers and integers may be computed anew.
+#: Shape and width of a tensor of floats. A kernel may compute pointers and integers again.
 _FLOATS = re.compile(r"tensor<((?:\d+x)+)b?f(\d+)")
 
 
